@@ -1,7 +1,7 @@
 """E8: one node agent, idle and busy, beside clusters of several sizes.
 
 The agent is the real process on a simulated node; the API server is the suite's stand-in, in a process of its own
-(``bench_cluster``). All agents are watched in the same span of time, so that what disturbs the machine hits all.
+(``bench_cluster``). All agents are measured in the same span of time, so that other load on the host affects all.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from benchmarks.agent_nodes import subjects as nodes
 from benchmarks.agent_spans import GROUP
 from benchmarks.bench_agent import RawSide, Subject, start_nodes
 from benchmarks.bench_process import cpu_ticks, memory, threads
-from benchmarks.measure import Figure, Say, at_most, digest, load, spread
+from benchmarks.measure import Figure, Report, at_most, digest, load, spread
 
 from aliquot.sim import lifecycle as control
 
 MEMORY_GOAL_MIB = 40.0
 POLL_GOAL_MS = 1.0
 IDLE_S = 400.0
-"""Longer than the pace of the node's document where only what is used is otherwise: a write would be in it."""
+"""Longer than the interval of the node's document when only the usage changes, so that it would include a write."""
 
 
-def run(say: Say, quick: bool) -> None:
-    say(load(GROUP))
+def run(report: Report, quick: bool) -> None:
+    report(load(GROUP))
     code = digest(msgspec.json.encode([KINDS, SHAPES, CHURN]))
-    say(Figure(GROUP, "input: the nodes, the named configs, the changes of other nodes", f"sha256 {code}", "simulated"))
+    report(
+        Figure(GROUP, "input: the nodes, the named configs, the changes of other nodes", f"sha256 {code}", "simulated")
+    )
     repeats = 1 if quick else 10
     with ExitStack() as stack:
         state = stack.enter_context(TemporaryDirectory(prefix="aliquot-bench-"))
@@ -39,23 +41,23 @@ def run(say: Say, quick: bool) -> None:
         start_nodes(state, {RAW: EIGHT} | {name: kind.template for name, kind in KINDS.items()})
         raw = stack.enter_context(closing(RawSide(state, RAW)))
         subjects = nodes(stack, state)
-        _starts(say, subjects[ALONE], 1 if quick else 5)
+        _starts(report, subjects[ALONE], 1 if quick else 5)
         all_at_once(subjects.values(), Subject.start)
         time.sleep(1 if quick else 5)
-        _memories(say, subjects, "of one that was idle", dict.fromkeys(subjects, 0))
-        spans.idle(say, subjects, 2.0 if quick else IDLE_S)
-        spans.reconnects(say, subjects[ALONE])
-        _poll(say, raw, 50 if quick else 500)
-        spans.latency(say, subjects[ALONE], raw, repeats)
-        spans.busy(say, subjects, repeats)
+        _memories(report, subjects, "of one that was idle", dict.fromkeys(subjects, 0))
+        spans.idle(report, subjects, 2.0 if quick else IDLE_S)
+        spans.reconnects(report, subjects[ALONE])
+        _poll(report, raw, 50 if quick else 500)
+        spans.latency(report, subjects[ALONE], raw, repeats)
+        spans.busy(report, subjects, repeats)
         _memories(
-            say, subjects, "of one that was busy", {name: repeats * (2 if name == ALONE else 1) for name in subjects}
+            report, subjects, "of one that was busy", {name: repeats * (2 if name == ALONE else 1) for name in subjects}
         )
-    _peers(say)
+    _peers(report)
 
 
-def _starts(say: Say, subject: Subject, repeats: int) -> None:
-    """The first start writes byte code and does not count."""
+def _starts(report: Report, subject: Subject, repeats: int) -> None:
+    """Measure starts. The first start writes byte code and does not count."""
     took, used = [], []
     for n in range(repeats + 1):
         seconds = subject.start()
@@ -64,31 +66,31 @@ def _starts(say: Say, subject: Subject, repeats: int) -> None:
             used.append(cpu_ticks(subject.pid))
         subject.stop()
     value = f"{median(took):.2f} s, {median(used):.2f} s CPU"
-    say(
+    report(
         Figure(GROUP, "process start to first status on the node", value, "simulated", spread=spread(took, ".2f", " s"))
     )
 
 
-def _memories(say: Say, subjects: dict[str, Subject], when: str, done: dict[str, int]) -> None:
-    """``done``: how many repartitions each agent has done."""
+def _memories(report: Report, subjects: dict[str, Subject], when: str, done: dict[str, int]) -> None:
+    """Report the memory of each agent. ``done``: the number of its repartitions."""
     for name, each in subjects.items():
         found = memory(each.pid)
         head, extent = f"memory {when}: {title(name)}", f"after {done[name]} repartitions, {threads(each.pid)} threads"
         goal, verdict = f"<= {MEMORY_GOAL_MIB:g} MiB", at_most(found.pss, MEMORY_GOAL_MIB)
-        say(Figure(GROUP, head, str(found), "simulated", goal, verdict, extent))
+        report(Figure(GROUP, head, str(found), "simulated", goal, verdict, extent))
 
 
-def _poll(say: Say, raw: RawSide, times: int) -> None:
+def _poll(report: Report, raw: RawSide, times: int) -> None:
     spent = raw.poll(times) * 1e3
     name, goal = "health of 8 GPUs, asked once a second: CPU of one look", f"<= {POLL_GOAL_MS:g} ms"
-    say(Figure(GROUP, name, f"{spent:.3f} ms", "simulated", goal, at_most(spent, POLL_GOAL_MS), f"n={times}"))
+    report(Figure(GROUP, name, f"{spent:.3f} ms", "simulated", goal, at_most(spent, POLL_GOAL_MS), f"n={times}"))
 
 
-def _peers(say: Say) -> None:
-    """Figures of others, from other machines: for the order of magnitude, no goal hangs on them."""
+def _peers(report: Report) -> None:
+    """Report figures of other projects from other hosts, for the order of magnitude. No goal depends on them."""
     quoted = {
         "HAMi's node agent, as its sizing guide reserves memory (2026-08)": "256 MiB to 1 GiB",
         "mig-manager's shortest pass on fakes without latency, 4 s of it a fixed wait": "about 6 s",
     }
     for name, value in quoted.items():
-        say(Figure(GROUP, name, value, "quoted"))
+        report(Figure(GROUP, name, value, "quoted"))

@@ -1,4 +1,4 @@
-"""E8's nodes: which GPUs, beside how large a cluster."""
+"""The nodes of E8: their GPUs, and the sizes of their clusters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def title(name: str) -> str:
 
 
 def subjects(stack: ExitStack, state: str) -> dict[str, Subject]:
-    """A node of every kind in a cluster of its own, its agent not started yet; gone when the stack ends."""
+    """Make a node of every kind in a cluster of its own, without starting its agent. The stack removes them."""
     made = {}
     for name, kind in KINDS.items():
         found = stack.enter_context(cluster(kind.plugin, kind.others))
@@ -55,6 +55,6 @@ def subjects(stack: ExitStack, state: str) -> dict[str, Subject]:
 
 
 def all_at_once(subjects: Iterable[Subject], act: Callable[[Subject], T]) -> list[T]:
-    """The same for all of them, a thread each."""
+    """Run a function for each subject in a thread."""
     with ThreadPoolExecutor(len(KINDS)) as pool:
         return list(pool.map(act, subjects))

@@ -1,4 +1,4 @@
-"""E8's spans: what agents did in the same stretch of time, idle and while they repartition."""
+"""The time spans of E8: the work of all agents in the same span, idle and while they repartition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.agent_nodes import ALONE, CHURN, KINDS, SHAPES, all_at_once, title
 from benchmarks.bench_agent import RawSide, Subject
 from benchmarks.bench_process import cpu, cpu_ticks
-from benchmarks.measure import Figure, Say, at_most, ratio, spread
+from benchmarks.measure import Figure, Report, at_most, ratio, spread
 
 from aliquot.kubernetes.client.watch import DEFAULT_TIMING
 from aliquot.kubernetes.node_agent.document_publisher import PublishPace
@@ -24,8 +24,9 @@ _WRITES = ("create", "update", "patch", "delete", "apply")
 
 
 class Span(msgspec.Struct, frozen=True):
-    """What one agent did in a span of time. ``requests`` by verb and resource; ``down`` bytes received; ``changes`` of
-    other nodes.
+    """The work of one agent in a span of time.
+
+    ``requests`` are by verb and resource, ``down`` is bytes received, ``changes`` are those of other nodes.
     """
 
     seconds: float
@@ -40,49 +41,49 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def _spans(subjects: dict[str, Subject], used: Callable[[int], float], act: Callable[[], object]) -> dict[str, Span]:
-    """One span for all, with the other nodes changing. ``used`` gives a process's CPU seconds so far."""
+    """Measure one span for all agents while other nodes change. ``used`` returns a process's CPU seconds so far."""
     for subject in subjects.values():
         subject.cluster.do("churn", CHURN)
     before = {name: (time.perf_counter(), used(s.pid), s.traffic()) for name, s in subjects.items()}
     act()
     spans = {}
     for name, subject in subjects.items():
-        began, former, told = before[name]
-        seconds, spent, now = time.perf_counter() - began, used(subject.pid) - former, subject.traffic()
-        requests = dict(Counter(now["requests"]) - Counter(told["requests"]))
-        down, changes = (now[word] - told[word] for word in ("down", "changes"))
+        began, previous, reported = before[name]
+        seconds, spent, now = time.perf_counter() - began, used(subject.pid) - previous, subject.traffic()
+        requests = dict(Counter(now["requests"]) - Counter(reported["requests"]))
+        down, changes = (now[word] - reported[word] for word in ("down", "changes"))
         spans[name] = Span(seconds, spent, requests, down, changes)
         subject.cluster.do("churn", 0)
     return spans
 
 
-def idle(say: Say, subjects: dict[str, Subject], seconds: float) -> None:
-    """Nobody wishes anything."""
+def idle(report: Report, subjects: dict[str, Subject], seconds: float) -> None:
+    """Measure agents without requests."""
     streams = subjects[ALONE].streams
     spans = _spans(subjects, cpu, lambda: time.sleep(seconds))
     writes = sum(span.writes for span in spans.values())
     text = f"{writes} in {seconds:.0f} s of {len(spans)} agents"
-    say(Figure(GROUP, "API writes while idle", text, "simulated", "0", at_most(writes, 0)))
-    _paced(say)
-    _hour(say, streams, spans[ALONE])
+    report(Figure(GROUP, "API writes while idle", text, "simulated", "0", at_most(writes, 0)))
+    _paced(report)
+    _hour(report, streams, spans[ALONE])
     for name, span in spans.items():
         minute = 60 / span.seconds
         value = f"{span.cpu * minute * 1e3:.0f} ms CPU, {span.down * minute / 1024:.1f} KiB received"
         extent = f"over {span.seconds:.0f} s, {span.changes} changes of other nodes"
-        say(Figure(GROUP, f"an idle minute: {title(name)}", value, "simulated", spread=extent))
-    _flat(say, "an idle minute", spans)
+        report(Figure(GROUP, f"an idle minute: {title(name)}", value, "simulated", spread=extent))
+    _flat(report, "an idle minute", spans)
 
 
-def _paced(say: Say) -> None:
-    """Where people's processes run the node's document follows them, but not step by step."""
+def _paced(report: Report) -> None:
+    """Report the write limit of the node's document, which follows processes on GPUs with a delay."""
     pace = PublishPace()
-    name = "API writes in an hour in which nobody wishes anything and processes come and go, or use more or less"
+    name = "API writes in an hour without requests, while processes come and go, or use more or less"
     value = f"at most {3600 / pace.holders_s:.0f}, or {3600 / pace.usage_s:.0f} where they only use more or less"
-    say(Figure(GROUP, name, value, "simulated", spread="the node's document, by its timing"))
+    report(Figure(GROUP, name, value, "simulated", spread="the node's document, by its timing"))
 
 
-def _hour(say: Say, streams: int, span: Span) -> None:
-    """Between reconnects nothing is asked, so that these are all: each stream lasts ``shortest_s`` to ``longest_s``."""
+def _hour(report: Report, streams: int, span: Span) -> None:
+    """Report the requests of an hour, extrapolated. Watches only reconnect, after ``shortest_s`` to ``longest_s``."""
     mean = (DEFAULT_TIMING.shortest_s + DEFAULT_TIMING.longest_s) / 2
     reconnects = streams * 3600 / mean
     others = sum(n for name, n in span.requests.items() if not name.startswith("watch "))
@@ -93,22 +94,22 @@ def _hour(say: Say, streams: int, span: Span) -> None:
         f"the node's document read every {pace.check_s:.0f} s"
     )
     extent = f"{others} requests in {span.seconds:.0f} s, extrapolated; reconnects and readings by their timing"
-    say(Figure(GROUP, "API requests in an idle hour", value, "simulated", spread=extent))
+    report(Figure(GROUP, "API requests in an idle hour", value, "simulated", spread=extent))
 
 
-def reconnects(say: Say, subject: Subject) -> None:
-    """The server ends every watch, as it does in a roll-out."""
+def reconnects(report: Report, subject: Subject) -> None:
+    """Count the requests after the server ends every watch, as it does in a roll-out."""
     before = Counter(subject.traffic()["requests"])
     subject.cluster.do("drop")
     time.sleep(2)
     found = Counter(subject.traffic()["requests"]) - before
     text = ", ".join(f"{n} {name}" for name, n in sorted(found.items()))
-    say(Figure(GROUP, "API requests after all watches were cut", text or "none", "simulated"))
+    report(Figure(GROUP, "API requests after all watches were cut", text or "none", "simulated"))
 
 
-def latency(say: Say, subject: Subject, raw: RawSide, repeats: int) -> None:
-    """Label to success, in turn with the driver's calls for the same change."""
-    sides: dict[str, Callable[[str], float]] = {"ours": subject.wish, "theirs": raw.wish}
+def latency(report: Report, subject: Subject, raw: RawSide, repeats: int) -> None:
+    """Measure label to success, in turn with the driver's calls for the same change."""
+    sides: dict[str, Callable[[str], float]] = {"ours": subject.request, "theirs": raw.request}
     took: dict[str, list[float]] = {side: [] for side in sides}
     for n in range(repeats):
         for side in list(sides) if n % 2 == 0 else list(sides)[::-1]:
@@ -120,20 +121,20 @@ def latency(say: Say, subject: Subject, raw: RawSide, repeats: int) -> None:
     name = f"label to success, {' and '.join(SHAPES)} in turn on 8 GPUs, over the raw driver calls"
     value = f"{over:.2f}x (p50 {middle:.2f} s over {sorted(theirs)[len(theirs) // 2]:.2f} s)"
     extent = spread(each, ".2f")
-    say(Figure(GROUP, name, value, "simulated", f"<= {LATENCY_GOAL}x", at_most(over, LATENCY_GOAL), extent))
+    report(Figure(GROUP, name, value, "simulated", f"<= {LATENCY_GOAL}x", at_most(over, LATENCY_GOAL), extent))
     extra = [(a - b) * 1e3 for a, b in zip(ours, theirs, strict=True)]
     name = "label to success, less the raw driver calls"
-    say(
+    report(
         Figure(GROUP, name, f"{sorted(extra)[len(extra) // 2]:.0f} ms", "simulated", spread=spread(extra, ".0f", " ms"))
     )
 
 
-def busy(say: Say, subjects: dict[str, Subject], repeats: int) -> None:
-    """Repartitions on all nodes at once."""
+def busy(report: Report, subjects: dict[str, Subject], repeats: int) -> None:
+    """Measure repartitions on all nodes at once."""
 
     def several(subject: Subject) -> None:
         for n in range(repeats):
-            subject.wish(SHAPES[n % 2])
+            subject.request(SHAPES[n % 2])
 
     def act() -> None:
         all_at_once(subjects.values(), several)
@@ -144,12 +145,12 @@ def busy(say: Say, subjects: dict[str, Subject], repeats: int) -> None:
         cost = f"{span.cpu / repeats * 1e3:.0f} ms CPU, {span.down / repeats / 1024:.1f} KiB received"
         value = f"{span.writes / repeats:.1f} API writes, {cost}"
         extent = f"n={repeats}; " + ", ".join(f"{n / repeats:.1f} {what}" for what, n in sorted(span.requests.items()))
-        say(Figure(GROUP, f"a repartition: {title(name)}", value, "simulated", spread=extent))
-    _flat(say, "a repartition", spans)
+        report(Figure(GROUP, f"a repartition: {title(name)}", value, "simulated", spread=extent))
+    _flat(report, "a repartition", spans)
 
 
-def _flat(say: Say, what: str, spans: dict[str, Span]) -> None:
-    """Beside many nodes over alone."""
+def _flat(report: Report, what: str, spans: dict[str, Span]) -> None:
+    """Compare agents in clusters with many other nodes with one alone."""
     for name in (name for name in spans if KINDS[name].others):
         span, base = spans[name], spans[ALONE]
         # In a short span the agent alone may receive nothing, and use less than the kernel counts.
@@ -157,4 +158,4 @@ def _flat(say: Say, what: str, spans: dict[str, Span]) -> None:
         used = span.cpu / max(base.cpu, TICK_S)
         text = f"{bytes_:.2f}x bytes received, {used:.2f}x CPU"
         head = f"{what} beside {KINDS[name].others:,} nodes with {CHURN:g} changes a second, over alone"
-        say(Figure(GROUP, head, text, "simulated", f"bytes <= {FLAT_GOAL}x", at_most(bytes_, FLAT_GOAL)))
+        report(Figure(GROUP, head, text, "simulated", f"bytes <= {FLAT_GOAL}x", at_most(bytes_, FLAT_GOAL)))

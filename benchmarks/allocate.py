@@ -1,7 +1,7 @@
 """E9: Allocate over a real unix socket, against an echo of the same bytes over one.
 
-The plugin runs in a process of its own, as the agent does. The client is Google's gRPC library, so that both sides of
-the wire are those of a real node but for kubelet's language. Own time is what one call costs above the echo.
+The plugin runs in a process of its own, as the agent does. The client is Google's gRPC library, so that both sides are
+those of a real node except for the kubelet's language. Own time is the time of a call above the echo.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import quantiles
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 
-from benchmarks.measure import Figure, Say, at_most, clock, digest, load
+from benchmarks.measure import Figure, Report, at_most, clock, digest, load
 
 from aliquot.kubernetes.device_plugin.endpoint import socket_name
 from aliquot.kubernetes.device_plugin.manager import DevicePlugins
@@ -38,36 +38,38 @@ DEVICES = tuple(
 """Eight GPUs of seven devices each."""
 
 
-def run(say: Say, quick: bool) -> None:
+def run(report: Report, quick: bool) -> None:
     calls = 100 if quick else 1000
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[DEVICES[9].id])])
     body = request.SerializeToString()
-    say(load(GROUP))
-    say(Figure(GROUP, f"input: {calls} calls for one of {len(DEVICES)} devices", f"sha256 {digest(body)}", "measured"))
+    report(load(GROUP))
+    report(
+        Figure(GROUP, f"input: {calls} calls for one of {len(DEVICES)} devices", f"sha256 {digest(body)}", "measured")
+    )
     with TemporaryDirectory(prefix="aliquot-bench-") as folder, _plugin(folder) as pid:
         path = os.path.join(folder, socket_name(NAME))
         answer = len(_once(path, body))
         with _echo(os.path.join(folder, "echo.sock"), len(body), answer) as echo:
             raw = _sequential(calls, echo)
-        _line(say, f"echo of {len(body)} and {answer} bytes, one after the other", raw)
+        _line(report, f"echo of {len(body)} and {answer} bytes, one after the other", raw)
         with _client(path) as ask:
             start, _ = _usage(pid)
             beside: list[float] = []
             ours = _sequential(calls, lambda: ask(body))
             wall = clock(lambda: beside.extend(_parallel(calls, lambda: ask(body))))
             cpu, memory = _usage(pid)
-        _line(say, "Allocate, one after the other", ours)
+        _line(report, "Allocate, one after the other", ours)
         own = [max(0.0, t - _middle(raw)) for t in ours]
-        _line(say, "Allocate, one after the other: own time", own, GOAL_MS)
-        _line(say, f"Allocate, {LINES} at once: until answered, {LINES - 1} waiting beside it", beside)
+        _line(report, "Allocate, one after the other: own time", own, GOAL_MS)
+        _line(report, f"Allocate, {LINES} at once: until answered, {LINES - 1} waiting beside it", beside)
         rate = f"{(calls + LINES) / wall:.0f} per second"
-        say(
+        report(
             Figure(
                 GROUP, f"Allocate, {LINES} at once: answered (client and plugin share the machine)", rate, "measured"
             )
         )
         each = (cpu - start) / (2 * calls + LINES + 20) * 1e3
-        say(
+        report(
             Figure(
                 GROUP,
                 "plugin's CPU per call",
@@ -77,16 +79,16 @@ def run(say: Say, quick: bool) -> None:
                 at_most(each, GOAL_MS),
             )
         )
-        say(Figure(GROUP, "plugin's memory (Python and gRPC only)", f"{memory:.1f} MiB", "measured"))
+        report(Figure(GROUP, "plugin's memory (Python and gRPC only)", f"{memory:.1f} MiB", "measured"))
 
 
-def _line(say: Say, name: str, values: list[float], goal: float | None = None) -> None:
+def _line(report: Report, name: str, values: list[float], goal: float | None = None) -> None:
     cuts = quantiles(values, n=100)
     p50, p99, most = cuts[49] * 1e3, cuts[98] * 1e3, max(values) * 1e3
     verdict = "-" if goal is None else at_most(p99, goal)
     text = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"
-    wish = "" if goal is None else f"p99 <= {goal:g} ms"
-    say(Figure(GROUP, name, text, "measured", wish, verdict, f"max {most:.2f} ms, n={len(values)}"))
+    limit = "" if goal is None else f"p99 <= {goal:g} ms"
+    report(Figure(GROUP, name, text, "measured", limit, verdict, f"max {most:.2f} ms, n={len(values)}"))
 
 
 def _middle(values: list[float]) -> float:
@@ -120,7 +122,7 @@ def _once(path: str, body: bytes) -> bytes:
 
 @contextmanager
 def _echo(path: str, asked: int, answered: int) -> Iterator[Callable[[], object]]:
-    """A server that reads ``asked`` bytes and writes ``answered``; one round trip per call."""
+    """Run a server that reads ``asked`` bytes and writes ``answered``; each call is one round trip."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
@@ -146,7 +148,7 @@ def _echo(path: str, asked: int, answered: int) -> Iterator[Callable[[], object]
 
 @contextmanager
 def _plugin(folder: str) -> Iterator[int]:
-    """The plugin in a process of its own; its pid."""
+    """Run the plugin in a process of its own, and yield its pid."""
     with Popen(
         [sys.executable, "-c", f"from benchmarks.allocate import serve; serve({folder!r})"],
         stdout=PIPE,
@@ -171,7 +173,7 @@ def serve(folder: str) -> None:
 
 
 def _usage(pid: int) -> tuple[float, float]:
-    """CPU seconds and resident MiB of a process."""
+    """Return CPU seconds and resident MiB of a process."""
     with open(f"/proc/{pid}/stat") as file:
         words = file.read().rpartition(")")[2].split()
     ticks = os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""E6: what the engine costs over the raw calls, on a simulated node behind the NVML library."""
+"""E6: the overhead of the engine over the raw calls, on a simulated node behind the NVML library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import process_time
 
 import msgspec
 from benchmarks.bench_node import Layout, Node, started
-from benchmarks.measure import Figure, Say, alternate, at_most, clock, digest, ratio, spread
+from benchmarks.measure import Figure, Report, alternate, at_most, clock, digest, ratio, spread
 
 from aliquot.core.model.plan import Plan
 
@@ -23,23 +23,23 @@ _3G, _2G, _1G, _4G, _7G = "3g.40gb", "2g.20gb", "1g.10gb", "4g.40gb", "7g.80gb"
 _SEVEN: Layout = tuple((_1G, n) for n in range(7))
 _FOUR_THREE: Layout = ((_4G, 0), (_3G, 4))
 SHAPES: dict[str, tuple[Layout, Layout]] = {
-    "idle re-cut, 3g to 2g beside a kept 4g": (_FOUR_THREE, ((_4G, 0), (_2G, 4))),
+    "idle repartition, 3g to 2g beside a kept 4g": (_FOUR_THREE, ((_4G, 0), (_2G, 4))),
     "half, 3g to 2g+1g beside a kept 3g": (((_3G, 0), (_3G, 4)), ((_3G, 0), (_2G, 4), (_1G, 6))),
     "full rebuild, 7g to 7 x 1g": (((_7G, 0),), _SEVEN),
 }
-"""From, to. Each is also gone the other way, which makes six plans from idle re-cut to full rebuild."""
+"""Start and goal. Each is also measured in reverse, which makes six plans from idle repartition to full rebuild."""
 
 
-def run(say: Say, quick: bool) -> None:
+def run(report: Report, quick: bool) -> None:
     code = digest(msgspec.json.encode([TEMPLATE, list(SHAPES.items())]))
-    say(Figure(GROUP, f"8 GPUs of {TEMPLATE}, {2 * len(SHAPES)} plans: input", f"sha256 {code}", "simulated"))
+    report(Figure(GROUP, f"8 GPUs of {TEMPLATE}, {2 * len(SHAPES)} plans: input", f"sha256 {code}", "simulated"))
     with node("measured") as found:
-        for title, (former, latter) in SHAPES.items():
-            _measured(say, found, title, former, latter, 2 if quick else 5)
-        _wide(say, found, 2 if quick else 5)
-        _busy(say, found, 2 if quick else 5)
+        for title, (previous, latter) in SHAPES.items():
+            _measured(report, found, title, previous, latter, 2 if quick else 5)
+        _wide(report, found, 2 if quick else 5)
+        _busy(report, found, 2 if quick else 5)
     with node("none") as found:
-        _bare(say, found, 3 if quick else 15)
+        _bare(report, found, 3 if quick else 15)
 
 
 @contextmanager
@@ -54,36 +54,36 @@ def _there(node: Node, layout: Layout, count: int) -> Plan:
 
 
 def _go(node: Node, layout: Layout, count: int = 8) -> None:
-    """Untimed, by the raw loop."""
+    """Set the layout of GPUs by the raw loop, untimed."""
     made = _there(node, layout, count)
     if made.actions:
         node.loop(made)
 
 
 def _sides(node: Node, start: Layout, goal: Layout, count: int) -> dict[str, Callable[[], float]]:
-    """The engine and the raw loop, each from ``start`` to ``goal`` by the same plan."""
+    """Return the engine and the raw loop, each from ``start`` to ``goal`` by the same plan."""
 
-    def timed(carry_out: Callable[[Plan], object]) -> float:
+    def timed(execute: Callable[[Plan], object]) -> float:
         _go(node, start)
         made = _there(node, goal, count)
-        return clock(lambda: carry_out(made))
+        return clock(lambda: execute(made))
 
     return {"engine": lambda: timed(node.apply), "raw": lambda: timed(node.loop)}
 
 
-def _measured(say: Say, node: Node, title: str, former: Layout, latter: Layout, repeats: int) -> None:
-    """With the latencies of real calls: the whole of ``engine.apply`` over the same calls in a plain loop."""
-    for name, start, goal in ((title, former, latter), (f"{title}, and back", latter, former)):
+def _measured(report: Report, node: Node, title: str, previous: Layout, latter: Layout, repeats: int) -> None:
+    """Compare ``engine.apply`` with the same calls in a plain loop, with the latencies of real calls."""
+    for name, start, goal in ((title, previous, latter), (f"{title}, and back", latter, previous)):
         found = alternate(repeats, _sides(node, start, goal, 8))
         over, ratios = ratio(found["engine"], found["raw"])
         value = f"{over:.3f}x ({median(found['engine']):.2f} s over {median(found['raw']):.2f} s)"
         verdict = at_most(over, OVER_GOAL)
         extent = spread(ratios, ".3f")
-        say(Figure(GROUP, f"8 GPUs, {name}", value, "simulated", f"<= {OVER_GOAL}x", verdict, extent))
+        report(Figure(GROUP, f"8 GPUs, {name}", value, "simulated", f"<= {OVER_GOAL}x", verdict, extent))
 
 
-def _wide(say: Say, node: Node, repeats: int) -> None:
-    """Eight GPUs of different work against the one of them with most to do."""
+def _wide(report: Report, node: Node, repeats: int) -> None:
+    """Compare eight GPUs of different work with the one that has the most work."""
     layouts = dict(zip(node.pcis, [_SEVEN, _FOUR_THREE, *[((_3G, 0), (_2G, 4))] * 3, *[((_2G, 0),)] * 3], strict=True))
     slowest = node.pcis[0]
 
@@ -96,11 +96,11 @@ def _wide(say: Say, node: Node, repeats: int) -> None:
     over, ratios = ratio(found["eight"], found["one"])
     value = f"{over:.3f}x ({median(found['eight']):.2f} s over {median(found['one']):.2f} s)"
     goal, verdict, extent = f"<= {WIDE_GOAL}x", at_most(over, WIDE_GOAL), spread(ratios, ".3f")
-    say(Figure(GROUP, "8 GPUs at once over the slowest of them alone", value, "simulated", goal, verdict, extent))
+    report(Figure(GROUP, "8 GPUs at once over the slowest of them alone", value, "simulated", goal, verdict, extent))
 
 
-def _busy(say: Say, node: Node, repeats: int) -> None:
-    """A process has just ended and the driver says "in use" for 0.3 s more."""
+def _busy(report: Report, node: Node, repeats: int) -> None:
+    """Measure a change after a process has ended, while the driver reports "in use" for 0.3 s more."""
     late: list[float] = []
     for _ in range(repeats):
         _go(node, ((_3G, 0), (_3G, 4)))
@@ -111,11 +111,11 @@ def _busy(say: Say, node: Node, repeats: int) -> None:
         node.sim.inject_fault("busy", gpu=0, seconds=0.3)
         late.append(clock(lambda plan=made: node.apply(plan)) - calm)  # type: ignore[misc]
     name = 'one GPU, "in use" for 0.3 s at the first destroy: time added (done, not failed)'
-    say(Figure(GROUP, name, f"{median(late):.2f} s", "simulated", spread=spread(late, ".2f", " s")))
+    report(Figure(GROUP, name, f"{median(late):.2f} s", "simulated", spread=spread(late, ".2f", " s")))
 
 
-def _bare(say: Say, node: Node, repeats: int) -> None:
-    """With no latency at all: what is left is software, ours and the simulator's."""
+def _bare(report: Report, node: Node, repeats: int) -> None:
+    """Measure without latency, so that only software remains: Aliquot's and the simulator's."""
     start, goal = SHAPES["full rebuild, 7g to 7 x 1g"]
     for count in (1, 8):
         found = alternate(repeats, _sides(node, start, goal, count))
@@ -124,17 +124,17 @@ def _bare(say: Say, node: Node, repeats: int) -> None:
         title = f"no latency, {count} GPU{'s' if count > 1 else ''}, 7g to 7 x 1g"
         value = f"{median(extra):.0f} us ({median(cpu) * 1e6 / writes:.0f} us own CPU)"
         name = f"{title}: engine over raw loop, wall per NVML write call"
-        say(Figure(GROUP, name, value, "simulated", spread=spread(extra, ".0f", " us")))
+        report(Figure(GROUP, name, value, "simulated", spread=spread(extra, ".0f", " us")))
         value = f"{calls} calls, {writes} of them writes ({calls / writes:.1f} per write)"
-        say(Figure(GROUP, f"{title}: NVML calls of an apply", value, "simulated"))
+        report(Figure(GROUP, f"{title}: NVML calls of an apply", value, "simulated"))
         own = [c / count * 1e3 for c in cpu]
         name, verdict = f"{title}: own CPU per GPU", at_most(median(own), CPU_GOAL_MS)
         extent = spread(own, ".1f", " ms")
-        say(Figure(GROUP, name, f"{median(own):.1f} ms", "simulated", f"<= {CPU_GOAL_MS:g} ms", verdict, extent))
+        report(Figure(GROUP, name, f"{median(own):.1f} ms", "simulated", f"<= {CPU_GOAL_MS:g} ms", verdict, extent))
 
 
 def _accounts(node: Node, start: Layout, goal: Layout, count: int, repeats: int) -> tuple[list[float], int, int]:
-    """(CPU seconds of this process per apply, NVML calls of one, write calls of one)."""
+    """Return the CPU seconds of this process for each apply, and the NVML calls and write calls of one apply."""
     cpu: list[float] = []
     calls = writes = 0
     for _ in range(repeats):

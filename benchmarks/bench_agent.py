@@ -25,7 +25,7 @@ from aliquot.hardware.nvml.session import NvmlSession
 from aliquot.sim import lifecycle as control
 
 FIRST = "all-enabled"
-"""MIG mode and no instance: what every node is wished first."""
+"""MIG mode without instances: the first request for every node."""
 PARTING_S = 30.0
 
 
@@ -46,10 +46,10 @@ class Subject:
         return self._process.pid
 
     def start(self) -> float:
-        """Starts the agent; seconds until its first status. Byte code may be written: it is there in an image."""
+        """Start the agent, and return the seconds until its first status. It may write byte code, as images have it."""
         environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "KUBECONFIG")}
         folder = self.cluster.folder
-        words = ["agent", "--node-name", NODE, "--node", self.name, "--namespace", NAMESPACE, "--port", "0"]
+        words = ["agent", "--node-name", NODE, "--sim", self.name, "--namespace", NAMESPACE, "--port", "0"]
         words += ["--kubeconfig", self.cluster.kubeconfig, "--cdi-dir", os.path.join(folder, "cdi")]
         words += ["--kubelet-dir", self.cluster.kubelet if self.plugin else ""]
         self.cluster.do("forget")
@@ -76,8 +76,8 @@ class Subject:
             process.kill()
             process.wait()
 
-    def wish(self, config: str) -> float:
-        """Seconds from the label to success."""
+    def request(self, config: str) -> float:
+        """Return the seconds from the label to success."""
         return float(self._checked("wish", config))
 
     def traffic(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Subject:
 
     @property
     def streams(self) -> int:
-        """Watches that this agent opened since its start."""
+        """The number of watches that this agent opened since its start."""
         found = Counter(self.traffic()["requests"]) - self._asked_before
         return sum(n for name, n in found.items() if name.startswith("watch "))
 
@@ -103,21 +103,21 @@ class Subject:
 
 
 class RawSide:
-    """The write calls of a change and nothing else, on a node of its own."""
+    """The raw side: only the write calls of a change, on a node of its own."""
 
     def __init__(self, state: str, name: str) -> None:
         self._node = Node(state, name)
         self._config = load(to_yaml(generate(self._node.read())), "generated")
 
-    def wish(self, config: str) -> float:
-        """Seconds of the calls, a thread per GPU."""
+    def request(self, config: str) -> float:
+        """Make the calls with a thread per GPU, and return the seconds."""
         inventory = self._node.read()
         made = plan(inventory, select(self._config, config, inventory))
         assert not made.blocked, made.blockers
         return clock(lambda: self._node.loop(made))
 
     def poll(self, times: int) -> float:
-        """CPU seconds of one look at the health of all devices, as the agent does it once a second."""
+        """Return the CPU seconds of one health check of all devices, which the agent makes once a second."""
         health = self._node.connection.nvml.health(XidPolicy())
         inventory = self._node.read()
         health.poll(inventory)
@@ -131,7 +131,7 @@ class RawSide:
 
 
 def start_nodes(state: str, templates: dict[str, str]) -> None:
-    """Simulated nodes with MIG mode on, set before anybody looks: the mode change of an A100 is a reset."""
+    """Start simulated nodes with MIG mode on before the agents read them: an A100 needs a reset to change it."""
     with ExitStack() as stack:
         jobs = []
         for name, template in templates.items():

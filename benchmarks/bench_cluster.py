@@ -1,7 +1,7 @@
 """A cluster in a process of its own: the stand-in API server, the wire to it, a kubelet, and other nodes that change.
 
-The agent's connections go through a relay that counts bytes as they are on the wire, TLS included. What else happens
-to the store is done from within, so that nobody but the agent is counted.
+The agent's connections go through a relay that counts bytes as they are on the wire, TLS included. Other changes of
+the store are made inside the process, so that only the agent's requests are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class Cluster:
-    """The process, seen from outside."""
+    """The client of the process."""
 
     def __init__(self, folder: str, process: Popen[bytes]) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Cluster:
         self._process = process
 
     def do(self, name: str, *arguments: object) -> Any:
-        """One of the methods of ``_World`` below, over there. Raises RuntimeError with what it raised."""
+        """Call a method of ``_Environment`` in the process. Raises RuntimeError with the text of its error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode([name, arguments]) + b"\n")
@@ -56,7 +56,7 @@ class Cluster:
 
 @contextmanager
 def cluster(kubelet: bool, others: int) -> Iterator[Cluster]:
-    """A cluster of one GPU node and ``others``; gone at the end."""
+    """Run a cluster of one GPU node and ``others`` other nodes until the context ends."""
     folder = mkdtemp(prefix="aliquot-bench-")
     code = f"from benchmarks.bench_cluster import serve; serve({folder!r}, {kubelet}, {others})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -73,21 +73,21 @@ def cluster(kubelet: bool, others: int) -> Iterator[Cluster]:
 
 
 def serve(folder: str, kubelet: bool, others: int) -> None:
-    """Obeys orders from standard input, a JSON line each, until it ends."""
-    world = _World(Path(folder), kubelet, others)
+    """Execute the calls on standard input, a JSON line each, until it ends."""
+    environment = _Environment(Path(folder), kubelet, others)
     for line in sys.stdin.buffer:
         name, arguments = msgspec.json.decode(line, type=tuple[str, list[Any]])
         answer, error = None, ""
         try:
-            answer = getattr(world, name)(*arguments)
-        except Exception as failure:  # noqa: BLE001 -- whatever it is, the other process must hear of it
+            answer = getattr(environment, name)(*arguments)
+        except Exception as failure:  # noqa: BLE001 -- the other process must get every error
             error = f"{type(failure).__name__}: {failure}"
         sys.stdout.buffer.write(msgspec.json.encode((answer, error)) + b"\n")
         sys.stdout.buffer.flush()
 
 
-class _World:
-    """Inside the process. Every public method can be called from outside."""
+class _Environment:
+    """The server inside the process. The client can call every public method."""
 
     def __init__(self, folder: Path, kubelet: bool, others: int) -> None:
         from support.cluster import StandinCluster
@@ -142,12 +142,12 @@ class _World:
         self._call("patch", NODE, {"metadata": {"labels": {names.CONFIG_LABEL: value}}})
 
     def forget(self) -> None:
-        """No state and no status, as before the first agent."""
-        told = {names.STATUS_ANNOTATION: None, names.MESSAGE_ANNOTATION: None}
-        self._call("patch", NODE, {"metadata": {"labels": {names.STATE_LABEL: None}, "annotations": told}})
+        """Remove state and status from the node, as before the first agent."""
+        reported = {names.STATUS_ANNOTATION: None, names.MESSAGE_ANNOTATION: None}
+        self._call("patch", NODE, {"metadata": {"labels": {names.STATE_LABEL: None}, "annotations": reported}})
 
     def churn(self, per_second: float) -> None:
-        """Other nodes change labels from now on; 0 ends it."""
+        """Start changing labels of other nodes, at this rate; 0 stops it."""
         self._pause.set()
         self._pause = threading.Event()
         if per_second and self._others:
@@ -161,8 +161,8 @@ class _World:
 
     # -- reading
 
-    def _told(self) -> tuple[str, str]:
-        """State label, and the config that the status is about."""
+    def _reported(self) -> tuple[str, str]:
+        """Return the state label, and the config that the status is about."""
         node = self._standin.store.get("nodes.", "", NODE) or {}
         meta = node.get("metadata", {})
         status = meta.get("annotations", {}).get(names.STATUS_ANNOTATION) or "{}"
@@ -170,40 +170,40 @@ class _World:
         return meta.get("labels", {}).get(names.STATE_LABEL, ""), str(config)
 
     def until(self, config: str, patience_s: float) -> float:
-        """Seconds until the agent says success for this config. Raises AssertionError if it says something else."""
+        """Return the seconds until the agent reports success for a config. Raises AssertionError for a failure."""
         start = time.monotonic()
-        while (told := self._told()) != ("success", config):
-            failed = told == ("failed", config)
+        while (reported := self._reported()) != ("success", config):
+            failed = reported == ("failed", config)
             assert not failed, f"{config} failed"
-            assert time.monotonic() - start < patience_s, f"{config}: not within {patience_s} s but {told}"
+            assert time.monotonic() - start < patience_s, f"{config}: not within {patience_s} s but {reported}"
             with self._standin.store.changed:
                 self._standin.store.changed.wait(0.05)
         return time.monotonic() - start
 
-    def wish(self, config: str) -> float:
-        """Labels the node; seconds until success."""
+    def request(self, config: str) -> float:
+        """Label the node, and return the seconds until success."""
         self.label(config)
         return self.until(config, 60.0)
 
     def resources(self) -> dict[str, int]:
-        """What kubelet has to give."""
+        """Return the kubelet's allocatable resources."""
         found: dict[str, int] = self._kubelet.allocatable
         return found
 
     def traffic(self) -> dict[str, Any]:
-        """Requests of the agent by verb and resource, bytes to and from it, changes of other nodes: since the start."""
+        """Return the agent's requests by verb and resource, its bytes, and changes of other nodes, since the start."""
         own = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
         requests = self._standin.control.requests.copy()
         counts = {f"{r.verb} {r.resource}": n for r, n in requests.items() if r.user == own}
         return {"requests": counts, "down": self._relay.down, "up": self._relay.up, "changes": self._changes}
 
     def drop(self) -> None:
-        """Ends every watch."""
+        """End every watch."""
         self._standin.control.drop()
 
 
 class _Relay:
-    """Passes bytes to a port of this machine and back, and counts them: ``down`` is towards the client."""
+    """A relay that counts bytes to and from a port of this host; ``down`` is towards the client."""
 
     def __init__(self, target: int) -> None:
         self.down = self.up = 0
@@ -215,11 +215,11 @@ class _Relay:
     def _accept(self) -> None:
         while True:
             near, _ = self._listener.accept()
-            far = socket.create_connection(("127.0.0.1", self._target))
-            for end in (near, far):
+            remote = socket.create_connection(("127.0.0.1", self._target))
+            for end in (near, remote):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
-            threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
+            threading.Thread(target=self._pass, args=(near, remote, False), daemon=True).start()
+            threading.Thread(target=self._pass, args=(remote, near, True), daemon=True).start()
 
     def _pass(self, source: socket.socket, target: socket.socket, down: bool) -> None:
         with suppress(OSError):

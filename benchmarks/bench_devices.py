@@ -1,7 +1,7 @@
 """A node with simulated GPUs, its devices agent as a process, a kubelet, and a cluster that has Harvester's kinds.
 
-The API server is the suite's stand-in, in this process. What is waited for is looked up in its store, so that nobody
-but the agent asks it for anything. GPUs take no time of their own: what is measured is software.
+The API server is the suite's stand-in, in this process. Waiting reads its store, so that only the agent sends
+requests. GPUs take no time of their own, so that only software is measured.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from aliquot.sim import lifecycle as control
 JSON = dict[str, Any]
 PATIENCE_S = 180.0
 CHECK_S = 30
-"""The longest time between two looks, as in the manifests."""
+"""The longest time between two reconcile cycles, as in the manifests."""
 GROUP = "devices.harvesterhci.io"
 
 
 class Site:
-    """``pod``: the driver's programs are in its pod, else its library is on the machine."""
+    """A node and its cluster. ``pod``: the driver's programs are in its pod, else its library is on the host."""
 
     def __init__(self, folder: Path, template: str, *, pod: bool) -> None:
         from support.cluster import StandinCluster
@@ -60,7 +60,7 @@ class Site:
         self._cluster.close()
 
     def start(self) -> float:
-        """Starts the agent; seconds until the GPUs have their objects."""
+        """Start the agent, and return the seconds until the GPUs have their objects."""
         began = time.perf_counter()
         self.agent.start("--check-seconds", str(CHECK_S))
         self.until(lambda: all(self.status("sriovgpudevices", pci) for pci in self.pcis), "the GPUs' objects")
@@ -86,13 +86,13 @@ class Site:
         return found
 
     def ready(self, plural: str, address: str) -> bool:
-        """As it is wished now."""
+        """Report whether an object is Ready for its current generation."""
         meta, status = self.one(plural, address).get("metadata", {}), self.status(plural, address)
-        told = [row["status"] for row in status.get("conditions", []) if row["type"] == "Ready"]
-        return told == ["True"] and status.get("observedGeneration") == meta.get("generation")
+        messages = [row["status"] for row in status.get("conditions", []) if row["type"] == "Ready"]
+        return messages == ["True"] and status.get("observedGeneration") == meta.get("generation")
 
-    def wish(self, plural: str, address: str, spec: JSON) -> float:
-        """What ``kubectl patch`` does; the moment when it was answered."""
+    def request(self, plural: str, address: str, spec: JSON) -> float:
+        """Patch an object as ``kubectl patch`` does, and return the time of the answer."""
         from support.standin.call import Call, Caller
 
         kind = self.standin.kinds.find(GROUP, "v1beta1", plural)
@@ -108,7 +108,7 @@ class Site:
         return time.perf_counter()
 
     def until(self, true: Callable[[], object], what: str) -> float:
-        """The moment when it holds; it is looked at after every write to the store."""
+        """Return the time at which a condition holds, tested after every write to the store."""
         end = time.perf_counter() + PATIENCE_S
         while not true():
             assert time.perf_counter() < end, f"not within {PATIENCE_S} s: {what}\n{self.agent.log()[-3000:]}"
@@ -119,8 +119,8 @@ class Site:
     # -- walks: seconds
 
     def functions(self, pci: str, count: int, *, on: bool) -> float:
-        """From a GPU's wish until exactly so many VGPUDevices are listed, or none, and the GPU says that it is so."""
-        began = self.wish("sriovgpudevices", pci, {"enabled": on})
+        """Return the seconds from a GPU's request until ``count`` VGPUDevices or none are listed and it is Ready."""
+        began = self.request("sriovgpudevices", pci, {"enabled": on})
         wanted = count if on else 0
 
         def there() -> bool:
@@ -130,26 +130,26 @@ class Site:
         return self.until(there, f"{wanted} functions") - began
 
     def vgpu(self, address: str, name: str) -> tuple[float, float]:
-        """From a function's wish until its object says that it is configured, and until kubelet can give it away."""
+        """Return the seconds from a vGPU's request until its object is configured, and until the kubelet offers it."""
         before = self._kubelet.allocatable.get(vgpu_resource(name), 0)
-        began = self.wish("vgpudevices", address, {"enabled": True, "vGPUTypeName": name})
-        told = self.until(lambda: self.status("vgpudevices", address).get("vGPUStatus") == CONFIGURED, "the vGPU")
+        began = self.request("vgpudevices", address, {"enabled": True, "vGPUTypeName": name})
+        reported = self.until(lambda: self.status("vgpudevices", address).get("vGPUStatus") == CONFIGURED, "the vGPU")
         offered = self.until(lambda: self._kubelet.allocatable.get(vgpu_resource(name), 0) > before, "the offer")
-        return told - began, offered - began
+        return reported - began, offered - began
 
     def no_vgpu(self, address: str) -> float:
-        began = self.wish("vgpudevices", address, {"enabled": False, "vGPUTypeName": ""})
+        began = self.request("vgpudevices", address, {"enabled": False, "vGPUTypeName": ""})
         return self.until(lambda: not self.status("vgpudevices", address).get("vGPUStatus"), "no vGPU") - began
 
     def layout(self, pci: str, profile: str, count: int) -> float:
-        """From a MIG layout's wish until it is synced."""
+        """Return the seconds from a request for a MIG layout until it is synced."""
         spec = self.one("migconfigurations", pci)["spec"]["profileSpec"]
         rows = [{**row, "requested": count if row["name"] == f"MIG {profile}" else 0} for row in spec]
-        began = self.wish("migconfigurations", pci, {"enabled": True, "profileSpec": rows})
+        began = self.request("migconfigurations", pci, {"enabled": True, "profileSpec": rows})
         return self.until(lambda: self.status("migconfigurations", pci).get("status") == "synced", "the layout") - began
 
     def no_layout(self, pci: str) -> float:
-        began = self.wish("migconfigurations", pci, {"enabled": False})
+        began = self.request("migconfigurations", pci, {"enabled": False})
         there = lambda: self.status("migconfigurations", pci).get("status") == "disabled"  # noqa: E731
         return self.until(there, "no layout") - began
 
@@ -157,7 +157,7 @@ class Site:
 
     @property
     def commands(self) -> Counter[str]:
-        """What was run in the driver's pod: programs by name."""
+        """Programs that were run in the driver's pod, by name."""
         return Counter(os.path.basename(each.words[0]) for each in self.standin.execs.asked)
 
     @property
@@ -180,7 +180,7 @@ _WRITES = ("create", "update", "patch", "delete", "apply")
 
 @contextmanager
 def site(template: str, *, pod: bool) -> Iterator[Site]:
-    """A node and its cluster for a while; the agent is not started yet."""
+    """Run a node and its cluster until the context ends, without starting the agent."""
     with TemporaryDirectory(prefix="aliquot-bench-") as folder:
         found = Site(Path(folder), template, pod=pod)
         try:

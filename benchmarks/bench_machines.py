@@ -1,4 +1,4 @@
-"""A cluster of 100 nodes with vGPUs and 1,000 virtual machines that have them, and the real controller beside it."""
+"""A cluster of 100 nodes with vGPUs and 1,000 virtual machines that have them, with the real controller."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ RESOURCE = names.vgpu_resource(TYPE)
 _HARVESTER, _KUBEVIRT = "devices.harvesterhci.io", "kubevirt.io"
 
 
-def addresses(card: int) -> tuple[str, list[str]]:
-    """A card's own, and those of its functions in the order of their numbers."""
-    bus = f"0000:{card + 1:02x}"
+def addresses(index: int) -> tuple[str, list[str]]:
+    """Return a GPU's PCI address, and those of its virtual functions in the order of their numbers."""
+    bus = f"0000:{index + 1:02x}"
     return f"{bus}:00.0", [f"{bus}:{n // 8:02x}.{n % 8}" for n in range(4, 4 + FUNCTIONS)]
 
 
 def objects() -> Iterator[tuple[str, JSON]]:
-    """Everything in the cluster, each with the name of its kind (``plural.group``)."""
+    """Yield every object of the cluster with the name of its kind (``plural.group``)."""
     for number in range(NODES):
         node = f"node-{number:03}"
         yield "nodes.", _node(node)
-        for card in range(CARDS):
-            empty = node == LAST and card == CARDS - 1
-            yield from _card(node, *addresses(card), 0 if empty else MOST)
+        for product in range(CARDS):
+            empty = node == LAST and product == CARDS - 1
+            yield from _card(node, *addresses(product), 0 if empty else MOST)
     for number in range(MACHINES):
         yield from _machine(f"vm-{number:04}", f"node-{number % NODES:03}")
 
 
 def machine(name: str, *resources: str) -> JSON:
-    """A virtual machine that is to run, as a user writes it."""
+    """Return a virtual machine that is to run, as a user writes it."""
     rows = [{"name": f"gpu{n}", "deviceName": each} for n, each in enumerate(resources)]
     inside = {"domain": {"devices": {"gpus": rows}, "memory": {"guest": "8Gi"}}}
     spec = {"runStrategy": "Always", "template": {"metadata": {"labels": {"a": "b"}}, "spec": inside}}
@@ -78,11 +78,14 @@ def _card(node: str, pf: str, functions: list[str], carrying: int) -> Iterator[t
     own = _object(_HARVESTER, "v1beta1", "SRIOVGPUDevice", names.object_name(node, pf), spec, status)
     yield f"sriovgpudevices.{_HARVESTER}", own
     for number, address in enumerate([pf, *functions]):
-        told = {"address": address, "nodeName": node, "vendorId": "10de", "deviceId": "25b6", "classId": "0302"}
-        told |= {"iommuGroup": str(number), "resourceName": "nvidia.com/GA107GL_A2"}
+        reported = {"address": address, "nodeName": node, "vendorId": "10de", "deviceId": "25b6", "classId": "0302"}
+        reported |= {"iommuGroup": str(number), "resourceName": "nvidia.com/GA107GL_A2"}
         labels = {names.NODE_LABEL: node}
         named = names.object_name(node, address)
-        yield f"pcidevices.{_HARVESTER}", _object(_HARVESTER, "v1beta1", "PCIDevice", named, {}, told, labels=labels)
+        yield (
+            f"pcidevices.{_HARVESTER}",
+            _object(_HARVESTER, "v1beta1", "PCIDevice", named, {}, reported, labels=labels),
+        )
     for number, address in enumerate(functions):
         uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node}{address}"))
         yield f"vgpudevices.{_HARVESTER}", vgpu(node, address, pf, enabled=number < carrying, uid=uid)
@@ -108,7 +111,7 @@ def _object(
     return found | ({"status": status} if status is not None else {})
 
 
-class Door:
+class ApiUser:
     """The controller's HTTPS port, over one connection that stays open, as the API server keeps it."""
 
     def __init__(self, port: int, authority: Path) -> None:
@@ -127,18 +130,18 @@ class Door:
 
 
 class Site:
-    """``pid`` is the controller's."""
+    """The cluster and its controller."""
 
     def __init__(self, folder: Path) -> None:
         from support.cluster import StandinCluster
-        from support.kubevirt.players import World
+        from support.kubevirt.players import VmCluster
         from system.harvester.controllerprocess import ControllerProcess
-        from system.kubernetes.rights_world import NS, ROOT, manifests
+        from system.kubernetes.agent_rights import NS, ROOT, manifests
 
         self._cluster = StandinCluster(folder)
         self._cluster.apply(crds.definitions())
         mediated = {"mdevNameSelector": TYPE, "resourceName": RESOURCE, "externalResourceProvider": True}
-        World(self._cluster).install({"mediatedDevices": [mediated]})
+        VmCluster(self._cluster).install({"mediatedDevices": [mediated]})
         hooks = "WebhookConfiguration"
         folders = manifests(ROOT / "kubernetes-machines")
         self._cluster.namespace(NS)
@@ -149,16 +152,16 @@ class Site:
         self._authority = folder / "certificates" / "ca.crt"
 
     def start(self) -> int:
-        """Its pid, once it answers."""
+        """Start the controller, and return its pid as soon as it answers."""
         self.controller.start()
         assert self.controller.process is not None
         return self.controller.process.pid
 
-    def door(self) -> Door:
-        return Door(self.controller.port, self._authority)
+    def user(self) -> ApiUser:
+        return ApiUser(self.controller.port, self._authority)
 
     def listed(self) -> None:
-        """What in-use checks read, as the stand-in answers it to anybody: the API server's part of them."""
+        """Read what in-use checks read, to measure the API server's part of them."""
         for plural in ("virtualmachines", "virtualmachineinstances"):
             self._cluster.must("GET", f"/apis/{_KUBEVIRT}/v1/{plural}")
 
@@ -168,7 +171,7 @@ class Site:
 
 
 def review(resource: str, group: str, old: JSON | None, new: JSON | None) -> bytes:
-    """A question as the API server asks it."""
+    """Build an admission review as the API server sends it."""
     some: Mapping[str, Any] = new or old or {}
     operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
     version = "v1beta1" if group == _HARVESTER else "v1"
@@ -189,7 +192,7 @@ def review(resource: str, group: str, old: JSON | None, new: JSON | None) -> byt
 
 @contextmanager
 def site() -> Iterator[Site]:
-    """The cluster for a while; the controller is not started yet."""
+    """Run the cluster until the context ends, without starting the controller."""
     with TemporaryDirectory(prefix="aliquot-bench-") as folder:
         found = Site(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""A simulated node for a while, and the raw side of E6: the same NVML calls in a plain loop, a thread per GPU."""
+"""A simulated node, and the raw side of E6: the same NVML calls in a plain loop, a thread per GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Layout = Sequence[tuple[str, int]]
 
 @contextmanager
 def started(template: str, latency: str) -> Iterator[tuple[str, str]]:
-    """A simulated node: its state directory and its name. Stopped at the end."""
+    """Start a simulated node, and yield its state directory and name. Stops it at the end."""
     with TemporaryDirectory(prefix="aliquot-bench-") as state_dir:
         name = control.start(state_dir, template, "bench", latency=latency)
         try:
@@ -61,37 +61,37 @@ class Node:
         return self.connection.backend.read()
 
     def enable(self) -> None:
-        """MIG mode on, all GPUs side by side."""
+        """Enable MIG mode on all GPUs side by side."""
         side_by_side([partial(self.raw.nv.nvmlDeviceSetMigMode, h, 1) for h in self.handles.values()])
 
     def plan(self, layouts: dict[str, Layout]) -> Plan:
-        """The plan that leads to these layouts; other GPUs are left alone."""
+        """Return the plan for these layouts; other GPUs are not touched."""
         inventory = self.read()
-        wishes = []
+        requests = []
         for pci, layout in layouts.items():
             table = inventory.family(inventory.gpu(pci))
             rows = [(table.by_name[name], start) for name, start in layout]
             items = tuple(DesiredInstance(p.id, p.name, (p.default_compute.id,), start) for p, start in rows)
-            wishes.append(DesiredGpu(pci=pci, mig=True, instances=items))
-        made = plan(inventory, Desired(gpus=tuple(wishes), name="bench"))
+            requests.append(DesiredGpu(pci=pci, mig=True, instances=items))
+        made = plan(inventory, Desired(gpus=tuple(requests), name="bench"))
         assert not made.blocked, made.blockers
         return made
 
     def apply(self, made: Plan) -> ApplyOutcome:
-        """Through the engine, as the command does it."""
+        """Apply a plan through the engine, as the command does."""
         c = self.connection
-        world = ExecutionContext(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
-        outcome = apply(made, world, lambda _: None)
+        context = ExecutionContext(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
+        outcome = apply(made, context, lambda _: None)
         assert outcome.status == "done", (outcome.status, outcome.error)
         return outcome
 
     def loop(self, made: Plan) -> None:
-        """The write calls of a plan and nothing else, in a plain loop, a thread per GPU."""
-        side_by_side([partial(self._lane, pci, lane) for pci, lane in made.actions_by_gpu.items()])
+        """Make only the write calls of a plan, in a plain loop, a thread per GPU."""
+        side_by_side([partial(self._apply_actions, pci, worker) for pci, worker in made.actions_by_gpu.items()])
 
-    def _lane(self, pci: str, lane: Sequence[Action]) -> None:
+    def _apply_actions(self, pci: str, actions: Sequence[Action]) -> None:
         nv, device = self.raw.nv, self.handles[pci]
-        for action in lane:
+        for action in actions:
             if isinstance(action, Destroy):
                 instance = nv.nvmlDeviceGetGpuInstanceById(device, action.instance)
                 for ci in action.compute_instances:
@@ -105,11 +105,11 @@ class Node:
                     nv.nvmlGpuInstanceCreateComputeInstance(made, part.profile_id)
 
     def logged(self) -> int:
-        """Where the call log ends now."""
+        """Return the current size of the call log in bytes."""
         return os.path.getsize(self.log)
 
     def calls_since(self, mark: int) -> tuple[int, int]:
-        """(all calls, calls that change something) since a mark."""
+        """Return the number of all calls and of write calls since a mark."""
         with open(self.log, "rb") as file:
             file.seek(mark)
             lines = file.read().splitlines()
@@ -117,7 +117,7 @@ class Node:
 
 
 def side_by_side(jobs: Sequence[Callable[[], Any]]) -> None:
-    """A thread per job. Raises the first failure."""
+    """Run each job in a thread. Raises the first failure."""
     with ThreadPoolExecutor(max(1, len(jobs))) as pool:
         for waiting in [pool.submit(job) for job in jobs]:
             waiting.result()

@@ -1,4 +1,4 @@
-"""A fleet of simulated nodes with pieces on them, the real ``aliquot dashboard`` over it, and people who look at it."""
+"""A fleet of simulated nodes with instances, the real ``aliquot dashboard`` over it, and its clients."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TEMPLATE = "dgx-h100"
 GPUS = 8
 FULL = ("1g.10gb",) * 7
 LAYOUTS: tuple[tuple[str, ...], ...] = (FULL, ("3g.40gb", "3g.40gb"), ("3g.40gb", "2g.20gb", "1g.10gb"), ())
-"""What GPUs are cut into, in turn; the first node has seven instances on each."""
+"""The layouts of the GPUs, in turn; the first node has seven instances on each."""
 PATIENCE_S = 180.0
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One server-sent event: when its last byte came (seconds of wall time), and its bytes."""
+    """A server-sent event: when its last byte came (seconds of wall time), and its bytes."""
 
     at: float
     name: str
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Somebody who is logged in, over one connection that stays open."""
+    """A client that is logged in, over one connection that stays open."""
 
     def __init__(self, link: str) -> None:
         parts = urlsplit(link)
@@ -50,7 +50,7 @@ class Client:
         self.cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """The server ends a connection that was silent for half a minute: it is opened anew."""
+        """Request a page. Opens the connection again if the server closed it after half a minute without requests."""
         for last in (False, True):
             try:
                 self._connection.request("GET", path, headers={"cookie": self.cookie, "accept": "text/html"})
@@ -64,7 +64,7 @@ class Client:
 
     @contextmanager
     def watching(self, page: str, body: bytes) -> Iterator[Watcher]:
-        """An open page: ``body`` is what it was drawn as."""
+        """Open the event stream of a page. ``body`` is the page as it was drawn."""
         at = body.partition(b'data-at="')[2].partition(b'"')[0].decode()
         connection = HTTPConnection(self._address, timeout=PATIENCE_S)
         path = f"/live?page={quote(page, safe='')}&at={at}"
@@ -80,7 +80,7 @@ class Client:
 
 
 class Watcher:
-    """Hears what a page is told."""
+    """A reader of a page's event stream."""
 
     def __init__(self, connection: HTTPConnection) -> None:
         self._answer = connection.getresponse()
@@ -107,7 +107,7 @@ class Watcher:
             return  # closed from our side
 
     def next(self, since: int) -> Event:
-        """The first push after so many events. Raises TimeoutError."""
+        """Return the first push after ``since`` events. Raises TimeoutError."""
         deadline = time.monotonic() + PATIENCE_S
         with self._news:
             while True:
@@ -118,7 +118,7 @@ class Watcher:
                     raise TimeoutError("nothing was pushed")
 
     def settle(self, quiet_s: float = 1.5) -> None:
-        """Until it has said hello and nothing was pushed for a while."""
+        """Wait for the first event, and then until nothing was pushed for ``quiet_s``."""
         while not self.events or time.time() - self.events[-1].at < quiet_s:
             time.sleep(0.05)
 
@@ -128,7 +128,7 @@ class Watcher:
 
 
 class Dashboard:
-    """The page's process over a state directory; gone with ``close``."""
+    """The page's process over a state directory; ``close`` ends it."""
 
     def __init__(self, state_dir: str) -> None:
         command = [sys.executable, "-m", "aliquot", "dashboard", "--fleet", "--listen", "127.0.0.1:0"]
@@ -152,8 +152,8 @@ class Dashboard:
             self._process.wait()
 
 
-class World(msgspec.Struct, frozen=True):
-    """What there is to measure. ``server`` is the pid of the simulator's process."""
+class Environment(msgspec.Struct, frozen=True):
+    """The processes to measure. ``server`` is the pid of the simulator's process."""
 
     state: str
     page: Dashboard
@@ -167,7 +167,7 @@ class World(msgspec.Struct, frozen=True):
 
 @contextmanager
 def fleet(count: int) -> Iterator[tuple[str, float]]:
-    """A state directory with so many nodes, cut and half of them held; and how long ``aliquot sim start`` took."""
+    """Yield a state directory with ``count`` partitioned nodes, half of them held, and the time of ``sim start``."""
     with TemporaryDirectory(prefix="aliquot-bench-") as state:
         try:
             began = time.perf_counter()
@@ -193,13 +193,13 @@ def _cut(node: SimClient, n: int) -> None:
 
 
 def simulator(state_dir: str) -> int:
-    """The pid of the process that all simulated nodes of a state directory live in."""
+    """Return the pid of the process that runs all simulated nodes of a state directory."""
     folder = os.open(simulated_nodes(state_dir), os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
             asked.connect(f"/proc/self/fd/{folder}/control.sock")
-            told = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            pid: int = struct.unpack("3i", told)[0]
+            reported = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid: int = struct.unpack("3i", reported)[0]
             return pid
     finally:
         os.close(folder)

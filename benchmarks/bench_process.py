@@ -1,4 +1,4 @@
-"""What a running process costs, as the kernel accounts for it."""
+"""The memory and CPU time of a running process, as the kernel accounts for it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from contextlib import suppress
 
 import msgspec
 
+from support.processes import family
+
 _PAGES = {"Rss": "rss", "Pss": "pss", "Private_Clean": "own", "Private_Dirty": "own"}
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """MiB. ``rss``: resident; ``pss``: shared pages divided among those who share them; ``own``: what would be free
-    if the process ended (the unique set).
+    """Memory in MiB.
+
+    ``rss`` is resident. In ``pss``, shared pages are divided among the processes that share them. ``own`` would be
+    free if the process ended (the unique set).
     """
 
     rss: float
@@ -24,7 +28,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def memory(pid: int) -> Memory:
-    """Sum smaps_rollup over a process and all that it has started."""
+    """Sum smaps_rollup over a process and all its descendants."""
     found = dict.fromkeys(_PAGES.values(), 0)
     for each in family(pid):
         with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{each}/smaps_rollup") as file:
@@ -35,20 +39,10 @@ def memory(pid: int) -> Memory:
     return Memory(*(found[name] / 1024 for name in ("rss", "pss", "own")))
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and all that it has started and that live."""
-    found = [pid]
-    for each in found:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
-            for task in os.listdir(f"/proc/{each}/task"):
-                with open(f"/proc/{each}/task/{task}/children") as file:
-                    found += map(int, file.read().split())
-    return found
-
-
 def cpu(pid: int) -> float:
-    """CPU seconds of all threads that live now, to the nanosecond. A thread that ended takes its share with it: for
-    spans in which threads end, use ``cpu_ticks``.
+    """Return the CPU seconds of all living threads, to the nanosecond.
+
+    A thread that ends takes its share with it. For spans in which threads end, use ``cpu_ticks``.
     """
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
@@ -58,7 +52,7 @@ def cpu(pid: int) -> float:
 
 
 def cpu_ticks(pid: int) -> float:
-    """CPU seconds since its start, to the hundredth."""
+    """Return the CPU seconds since a process's start, to the hundredth."""
     with open(f"/proc/{pid}/stat") as file:
         words = file.read().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,7 @@
-"""A real Slurm over simulated GPUs for a while, and one node of it changed in two ways: by us, and by hand.
+"""A real Slurm over simulated GPUs, one node of which is changed in two ways: by Aliquot, and by hand.
 
-By hand is what an administrator's script would do: the same GPU calls, made at once by a process that runs already,
-and files and words that are known before the clock starts. It looks at nothing and keeps nothing.
+By hand means what an administrator's script would do. A process that already runs makes the same GPU calls at once,
+and knows files and commands before the clock starts. It checks nothing and records nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ LAYOUTS: dict[str, Layout] = {
     "1g.5gb*7": [("1g.5gb", n) for n in range(7)],
     "3g.20gb*2": [("3g.20gb", 0), ("3g.20gb", 4)],
 }
-"""The two layouts of GPU 0, as wishes and with their places."""
+"""The two layouts of GPU 0, as requests and with their placements."""
 DYNAMIC, STATIC = KINDS = ("dynamic", "static")
 DEFAULTS = "SchedulerParameters=default_queue_depth=100"
-"""Slurm's own times between two looks at the queue; beds for tests have quicker ones."""
+"""Slurm's default intervals between two scheduling cycles; beds for tests have shorter ones."""
 
 
 @contextmanager
 def bed(release: Release) -> Iterator[Bed]:
-    """A machine for one cluster; nothing of Slurm runs yet."""
+    """Make a host for one cluster, without starting Slurm."""
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     made = Bed(release, folder)
     try:
@@ -46,8 +46,10 @@ def bed(release: Release) -> Iterator[Bed]:
 
 
 class Took(msgspec.Struct, frozen=True):
-    """Seconds: the whole, and those in which the node took no jobs, from the order to drain to the end of the order to
-    resume (or, where nothing must be resumed, until Slurm has the node idle).
+    """Durations in seconds: of the whole change, and of the time in which the node took no jobs.
+
+    The second runs from the order to drain to the end of the order to resume. If nothing must be resumed, it runs
+    until Slurm has the node idle.
     """
 
     whole: float
@@ -55,7 +57,7 @@ class Took(msgspec.Struct, frozen=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What a layout means for Slurm: the files' texts, and the value of ``Gres=``."""
+    """The Slurm configuration of a layout: the files' texts, and the value of ``Gres=``."""
 
     files: dict[Path, str]
     gres: str
@@ -63,8 +65,9 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class Changed:
-    """A host of two A100 with its Slurm node, of which GPU 0 goes to and fro between the two layouts. ``now`` is the
-    one that it has. ``more`` are lines of slurm.conf.
+    """A host of two A100 with its Slurm node. GPU 0 alternates between the two layouts.
+
+    ``now`` is the current layout. ``more`` are lines of slurm.conf.
     """
 
     now: str
@@ -86,9 +89,9 @@ class Changed:
         self._saved[second] = self._save()
 
     def ours(self, layout: str) -> Took:
-        """``aliquot slurm apply``, as it is typed. The moments are those of its own words."""
+        """Run ``aliquot slurm apply``. The times are those of its own lines."""
         words = ["slurm", "apply", *self.host.how, "--gpu", "0", "--mig", layout]
-        said: dict[str, float] = {}
+        answer: dict[str, float] = {}
         begin = self._begin()
         with subprocess.Popen(
             self.bed.inside(sys.executable, "-m", "aliquot", *words),
@@ -100,21 +103,21 @@ class Changed:
         ) as command:
             assert command.stderr is not None
             for line in command.stderr:
-                said.setdefault(line.strip(), time.perf_counter())
+                answer.setdefault(line.strip(), time.perf_counter())
         end = time.perf_counter()
-        assert command.returncode == 0, said
+        assert command.returncode == 0, answer
         self.now = layout
         name = self.host.name
-        return Took(end - begin, said[f"{name} takes jobs again"] - said[f"draining {name}"])
+        return Took(end - begin, answer[f"{name} takes jobs again"] - answer[f"draining {name}"])
 
     def by_hand(self, layout: str) -> Took:
-        """The recipe: drain, wait for jobs, destroy and create, files, daemons, resume."""
+        """Change the node by hand: drain, wait for jobs, destroy and create, files, daemons, resume."""
         saved, name = self._saved[layout], self.host.name
         made = self.node.plan({self.node.pcis[0]: LAYOUTS[layout]})
         begin = self._begin()
         self.bed.ok("scontrol", "update", f"nodename={name}", "state=drain", "reason=layout")
         until(lambda: not self.bed.ok("squeue", "-h", "-w", name), "jobs do not end")
-        for act in self._acts(saved, lambda: self.node.loop(made)):
+        for act in self._actions(saved, lambda: self.node.loop(made)):
             act()
         until(
             lambda: self.bed.field(name, "Gres").partition("(")[0] == saved.gres, lambda: self.bed.field(name, "Gres")
@@ -130,8 +133,8 @@ class Changed:
     def close(self) -> None:
         self.node.close()
 
-    def _acts(self, saved: Saved, cut: Callable[[], None]) -> Sequence[Callable[[], object]]:
-        """What this kind of node needs on this release, in order."""
+    def _actions(self, saved: Saved, cut: Callable[[], None]) -> Sequence[Callable[[], object]]:
+        """Return the steps that this kind of node needs on this release, in order."""
         name = self.host.name
 
         def files() -> None:
@@ -149,7 +152,7 @@ class Changed:
         return self._stop, cut, files, lambda: self.bed.ok("sh", "-c", restart), self._start
 
     def _resumed(self) -> bool:
-        """Slurm refuses it for moments after a registration, and may do it and lose its answer while it starts."""
+        """Resume the node. Slurm refuses this shortly after a registration, and may lose its answer while it starts."""
         done = self.bed.run("scontrol", "update", f"nodename={self.host.name}", "state=resume")
         return done.code == 0 or applying.idle(self.bed, self.host.name)
 
@@ -157,7 +160,7 @@ class Changed:
         self.bed.ok("sh", "-c", self._option("--slurmd-stop"))
 
     def _start(self, conf: str = "") -> None:
-        # Not through a pipe: slurmd would keep it open.
+        # Not through a pipe, because slurmd would keep it open.
         done = subprocess.run(
             self.bed.inside("sh", "-c", self._option("--slurmd-start")),
             env=self.bed.env | {"ALIQUOT_SLURMD_CONF": conf},
@@ -172,7 +175,7 @@ class Changed:
         return words[words.index(name) + 1]
 
     def _begin(self) -> float:
-        """Changes are seconds apart, as they are in life: Slurm tells two starts of slurmd apart by the second."""
+        """Wait for the idle node, and one second more: Slurm distinguishes two starts of slurmd by the second."""
         until(lambda: applying.idle(self.bed, self.host.name), lambda: self.bed.state(self.host.name))
         time.sleep(1.1)
         return time.perf_counter()
@@ -184,7 +187,7 @@ class Changed:
         return Saved(files, self.host.gres().partition("(")[0], self._minors())
 
     def _minors(self) -> frozenset[int]:
-        """The capabilities that the lines of gres.conf name."""
+        """Return the capabilities that the lines of gres.conf name."""
         every = [i for gpu in self.node.read().gpus for i in gpu.instances]
         return frozenset(
             minor for i in every for minor in (i.capability_minor, *(c.capability_minor for c in i.compute_instances))

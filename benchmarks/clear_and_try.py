@@ -1,9 +1,13 @@
-"""The peer's rule, replayed: clear the GPU, then try orders of the profile list, the driver choosing every place.
+"""A replay of mig-parted's algorithm: clear the GPU, then try orders of the profiles; the driver places each.
 
-The rule is that of NVIDIA/mig-parted at bd7160f (v0.15.0), pkg/mig/config: flatten the request, sort it by GPU slices
-and compute slices descending, and go through its distinct orders; before each, destroy everything that exists; create
-without placements; the first order that creates everything wins; a GPU that already has the geometry is left alone.
-No check before, no way back after. No code of it is here, only the rule.
+The algorithm is that of NVIDIA/mig-parted at bd7160f (v0.15.0), pkg/mig/config:
+
+- A GPU that already has the geometry is not touched.
+- Flatten the request, sort it by GPU slices and compute slices descending, and try its distinct orders.
+- Before each order, destroy everything that exists. Create without placements.
+- The first order that creates everything wins.
+
+It checks nothing before, and does not roll back. This module has the algorithm, and no code of mig-parted.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from laws.oracle import raw
 
 
 class Replay(NamedTuple):
-    """``created`` and ``destroyed`` are profile names in order; ``attempts`` the orders tried; ``refused`` the
-    creates that the driver refused.
+    """The result of a replay.
+
+    ``created`` and ``destroyed`` are profile names in order, ``attempts`` the number of orders tried, ``refused`` the
+    number of creates that the driver refused.
     """
 
     done: bool
@@ -34,7 +40,7 @@ class Replay(NamedTuple):
 
 
 def replay(family: str, now: raw.State, wanted: Sequence[str]) -> Replay:
-    """What the peer does to one GPU."""
+    """Replay the algorithm on one GPU."""
     destroyed: list[str] = []
     created: list[str] = []
     attempts = refused = 0
@@ -62,7 +68,7 @@ def _width(name: str) -> tuple[int, str]:
 
 
 def orders(items: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The distinct orders, the given one first."""
+    """Yield the distinct orders, the given one first."""
     if not items:
         yield ()
         return
@@ -75,7 +81,7 @@ def orders(items: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 @cache
 def default_start(family: str, state: raw.State, name: str) -> int | None:
-    """Where the driver itself puts an instance: the place that leaves the most room, then the lowest."""
+    """Return the driver's own placement: the one that leaves the most room, then the lowest."""
     row = next(p for p in raw.table(family)["profiles"] if p["name"] == name)
     fits = [s for s in row["placements"]["starts"] if raw.legal(family, state | {(name, s)}) and (name, s) not in state]
     return max(fits, key=lambda s: (raw.room(family, state | {(name, s)}), -s), default=None)

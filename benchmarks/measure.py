@@ -1,4 +1,4 @@
-"""Medians, spreads and verdicts: what every experiment says its results with."""
+"""Medians, spreads and verdicts, which every experiment reports its results with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One line of the result table. ``kind``: measured (a clock on this machine), simulated (a clock, on a simulated
-    node), replayed (counted, with call times that somebody else measured) or quoted (somebody else's figure, from
-    another machine). ``verdict``: reached, missed, skipped, or - where there is no goal.
+    """A line of the result table.
+
+    ``kind`` is measured (a clock on this host), simulated (a clock, on a simulated node), replayed (a count, with call
+    times that others measured) or quoted (another project's figure, from another host). ``verdict`` is reached,
+    missed, skipped, or - without a goal.
     """
 
     group: str
@@ -27,7 +29,7 @@ class Figure(msgspec.Struct, frozen=True):
     spread: str = ""
 
 
-Say = Callable[[Figure], None]
+Report = Callable[[Figure], None]
 
 
 def at_most(value: float, goal: float) -> str:
@@ -39,25 +41,25 @@ def at_least(value: float, goal: float) -> str:
 
 
 def spread(values: Sequence[float], form: str, unit: str = "") -> str:
-    """Least to greatest of the repeats, and how many there were."""
+    """Return the minimum and maximum of the repeats, and their number."""
     return f"{min(values):{form}}-{max(values):{form}}{unit}, n={len(values)}"
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, list[float]]:
-    """The median of the ratios of alternating repeats, and the ratios: what disturbs the machine hits both sides."""
+    """Return the median of the ratios of alternating repeats, and the ratios. Other load hits both sides."""
     pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
     return median(pairs), pairs
 
 
 def clock(act: Callable[[], object]) -> float:
-    """Seconds that one call takes."""
+    """Return the seconds that one call takes."""
     start = perf_counter()
     act()
     return perf_counter() - start
 
 
 def alternate(repeats: int, sides: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Every side once per repeat, in turn; the order is reversed every second time."""
+    """Run every side once per repeat, in turn; the order is reversed every second time."""
     out: dict[str, list[float]] = {name: [] for name in sides}
     for n in range(repeats):
         for name in list(sides) if n % 2 == 0 else list(sides)[::-1]:
@@ -66,7 +68,7 @@ def alternate(repeats: int, sides: dict[str, Callable[[], float]]) -> dict[str, 
 
 
 def digest(*parts: bytes) -> str:
-    """SHA-256 of an input, shortened."""
+    """Return the shortened SHA-256 of an input."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(part)
@@ -82,7 +84,7 @@ def digest_files(paths: Sequence[str]) -> str:
 
 
 def machine() -> str:
-    """The class of this machine: never its name."""
+    """Return the class of this host, never its name."""
     ghz = f" at {hertz / 1e6:.1f} GHz" if (hertz := _megahertz() * 1e3) else ""
     return (
         f"{platform.machine()}, {os.cpu_count()} cores{ghz}, Linux {platform.release().partition('.')[0]}, "
@@ -91,7 +93,7 @@ def machine() -> str:
 
 
 def load(group: str) -> Figure:
-    """How busy the machine was before: with more than its cores, clocks show what else runs there."""
+    """Report the load of the host before the run: a load above the number of cores distorts the clocks."""
     value = f"{os.getloadavg()[0]:.1f} processes on {os.cpu_count()} cores"
     return Figure(group, "load of this machine in the minute before", value, "measured")
 

@@ -1,6 +1,6 @@
-"""E13: the page over 1,000 simulated nodes of 8 GPUs: the real programs, a real browser.
+"""E13: the page over 1,000 simulated nodes of 8 GPUs, with the real programs and a real browser.
 
-Two baselines are taken in the same run: drawing the whole page anew for each change, and reading every node anew.
+Two baselines are taken in the same run: drawing the whole page again for each change, and reading every node again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from statistics import median
 
 import msgspec
 from benchmarks import page_browser, page_change
-from benchmarks.bench_page import GPUS, LAYOUTS, TEMPLATE, Client, Dashboard, World, fleet, simulator
+from benchmarks.bench_page import GPUS, LAYOUTS, TEMPLATE, Client, Dashboard, Environment, fleet, simulator
 from benchmarks.bench_process import cpu_ticks, memory
-from benchmarks.measure import Figure, Say, at_most, clock, digest, load, spread
+from benchmarks.measure import Figure, Report, at_most, clock, digest, load, spread
 
 from aliquot.sim import lifecycle as control
 
@@ -22,17 +22,17 @@ GROUP = "E13 the page"
 NODES = 1000
 STARTS = 3
 PAGE_GOAL_MS = 100.0
-"""What nobody waits for."""
+"""Milliseconds of an answer that feels immediate."""
 
 
-def run(say: Say, quick: bool) -> None:
+def run(report: Report, quick: bool) -> None:
     count, repeats = (50, 3) if quick else (NODES, 15)
     code = digest(msgspec.json.encode([TEMPLATE, GPUS, count, LAYOUTS]))
-    say(load(GROUP))
+    report(load(GROUP))
     text = f"{count:,} nodes of {GPUS} GPUs, cut in four ways, half of the instances held"
-    _say(say, f"input: {text}", f"sha256 {code}")
+    _report(report, f"input: {text}", f"sha256 {code}")
     with fleet(count) as (state, took):
-        _say(say, f"aliquot sim start {TEMPLATE} --count {count}, the whole command", f"{took:.1f} s")
+        _report(report, f"aliquot sim start {TEMPLATE} --count {count}, the whole command", f"{took:.1f} s")
         names = control.names(state)
         server = simulator(state)
         took_all = []
@@ -45,23 +45,23 @@ def run(say: Say, quick: bool) -> None:
         took_all.append(complete)
         try:
             name = "the page: process start until all nodes are shown"
-            _say(say, name, f"{median(took_all):.1f} s median", spread(took_all, ".1f", " s"))
-            _memory(say, "of the page, no page open", page.pid)
-            _memory(say, "of the simulator's server", server)
-            _idle(say, client, (page.pid, server), 3.0 if quick else 30.0)
-            _answers(say, client, names, repeats)
-            world = World(state, page, client, server)
-            page_change.pushes(say, GROUP, world, repeats)
-            page_change.reading(say, GROUP, world, min(repeats, 5))
-            page_browser.run(say, GROUP, world, repeats)
-            _memory(say, "of the page after all this", page.pid)
+            _report(report, name, f"{median(took_all):.1f} s median", spread(took_all, ".1f", " s"))
+            _memory(report, "of the page, no page open", page.pid)
+            _memory(report, "of the simulator's server", server)
+            _idle(report, client, (page.pid, server), 3.0 if quick else 30.0)
+            _answers(report, client, names, repeats)
+            environment = Environment(state, page, client, server)
+            page_change.pushes(report, GROUP, environment, repeats)
+            page_change.reading(report, GROUP, environment, min(repeats, 5))
+            page_browser.run(report, GROUP, environment, repeats)
+            _memory(report, "of the page after all this", page.pid)
         finally:
             client.close()
             page.close()
 
 
 def _start(state: str, names: Sequence[str]) -> tuple[Dashboard, Client, float]:
-    """The node that is read last is asked for until it is there; then the whole page."""
+    """Start the page, wait until it shows the node that is read last, then request the whole page."""
     page = Dashboard(state)
     client = Client(page.link)
     while client.get(f"/pictures/{names[-1]}")[0] != 200:
@@ -72,9 +72,9 @@ def _start(state: str, names: Sequence[str]) -> tuple[Dashboard, Client, float]:
     return page, client, complete
 
 
-def _idle(say: Say, client: Client, pids: tuple[int, int], seconds: float) -> None:
-    """CPU of the page and of the simulator's server, with nobody looking, and with one."""
-    for name, watched in (("nobody looks", False), ("one looks at /", True)):
+def _idle(report: Report, client: Client, pids: tuple[int, int], seconds: float) -> None:
+    """Measure the CPU time of the page and of the simulator's server, without a client and with one."""
+    for name, watched in (("no page open", False), ("one page open at /", True)):
         if watched:
             with client.watching("/", client.get("/")[1]) as watcher:
                 watcher.settle()
@@ -85,7 +85,7 @@ def _idle(say: Say, client: Client, pids: tuple[int, int], seconds: float) -> No
             spent, beats = _spent(pids, seconds), 0
         page, server = (each * 60 / seconds for each in spent)
         value = f"{page:.2f} s CPU of the page, {server:.2f} s of the simulator's server"
-        _say(say, f"an idle minute, {name}", value, f"over {seconds:.0f} s, {beats} signs of life")
+        _report(report, f"an idle minute, {name}", value, f"over {seconds:.0f} s, {beats} signs of life")
 
 
 def _spent(pids: tuple[int, int], seconds: float) -> list[float]:
@@ -94,8 +94,8 @@ def _spent(pids: tuple[int, int], seconds: float) -> list[float]:
     return [cpu_ticks(pid) - was for pid, was in zip(pids, before, strict=True)]
 
 
-def _answers(say: Say, client: Client, names: Sequence[str], repeats: int) -> None:
-    """Whole pages over a connection that stays open; the first two of each warm up."""
+def _answers(report: Report, client: Client, names: Sequence[str], repeats: int) -> None:
+    """Measure whole pages over a connection that stays open; the first two of each warm up."""
     first = re.search(rb'href="(/nodes/[^"/]+/gpus/[^"]+)"', client.get(f"/nodes/{names[0]}")[1])
     assert first is not None
     pages = {
@@ -111,15 +111,17 @@ def _answers(say: Say, client: Client, names: Sequence[str], repeats: int) -> No
         if status != 200:
             raise AssertionError(f"{path}: {status}")
         took = [clock(lambda path=path: client.get(path)) * 1e3 for _ in range(repeats + 2)][2:]  # type: ignore[misc]
-        verdict, wish = (at_most(median(took), goal), f"<= {goal:g} ms") if goal else ("-", "")
+        verdict, limit = (at_most(median(took), goal), f"<= {goal:g} ms") if goal else ("-", "")
         value = f"{median(took):.1f} ms median, {len(body):,} bytes"
-        say(Figure(GROUP, f"request to answer: {name}", value, "simulated", wish, verdict, spread(took, ".1f", " ms")))
+        report(
+            Figure(GROUP, f"request to answer: {name}", value, "simulated", limit, verdict, spread(took, ".1f", " ms"))
+        )
 
 
-def _memory(say: Say, whose: str, pid: int) -> None:
+def _memory(report: Report, whose: str, pid: int) -> None:
     found = memory(pid)
-    _say(say, f"memory {whose}", f"{found.rss:.0f} MiB resident, {found.own:.0f} its own")
+    _report(report, f"memory {whose}", f"{found.rss:.0f} MiB resident, {found.own:.0f} its own")
 
 
-def _say(say: Say, name: str, value: str, extent: str = "") -> None:
-    say(Figure(GROUP, name, value, "simulated", spread=extent))
+def _report(report: Report, name: str, value: str, extent: str = "") -> None:
+    report(Figure(GROUP, name, value, "simulated", spread=extent))

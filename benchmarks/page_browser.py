@@ -1,4 +1,4 @@
-"""E13 in a browser: what a page of 1,000 nodes is made of, when it is painted, and when a change is in it."""
+"""E13 in a browser: the size of a page of 1,000 nodes, and the times of its first paint and of a change."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from statistics import median
 from typing import Any
 
-from benchmarks.bench_page import World
-from benchmarks.measure import Figure, Say, at_most, spread
+from benchmarks.bench_page import Environment
+from benchmarks.measure import Figure, Report, at_most, spread
 from benchmarks.page_change import Toggle
 
 from aliquot.dashboard import formatting as words
@@ -34,34 +34,34 @@ _TIMES = """() => {
 _COUNT = "() => document.querySelectorAll('*').length"
 
 
-def run(say: Say, group: str, world: World, repeats: int) -> None:
-    """Skips, with a line, where there is no browser."""
+def run(report: Report, group: str, environment: Environment, repeats: int) -> None:
+    """Run the experiment. Skips, with a line, without a browser."""
     found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
         found = None
     if found is None:
-        say(Figure(group, "in a browser", "no Chromium, or no Playwright, is here", "simulated", verdict="skipped"))
+        report(Figure(group, "in a browser", "Chromium or Playwright is not installed", "simulated", verdict="skipped"))
         return
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
         try:
             context = browser.new_context(viewport={"width": 1280, "height": 900})
-            name, _, value = world.client.cookie.partition("=")
-            context.add_cookies([{"name": name, "value": value, "url": world.page.url}])
+            name, _, value = environment.client.cookie.partition("=")
+            context.add_cookies([{"name": name, "value": value, "url": environment.page.url}])
             page = context.new_page()
             page.set_default_timeout(120_000)
-            _painted(say, group, page, world, repeats)
-            _changed(say, group, page, world, repeats)
+            _painted(report, group, page, environment, repeats)
+            _changed(report, group, page, environment, repeats)
         finally:
             browser.close()
 
 
-def _painted(say: Say, group: str, page: Any, world: World, repeats: int) -> None:
+def _painted(report: Report, group: str, page: Any, environment: Environment, repeats: int) -> None:
     paints, loads = [], []
     for turn in range(repeats + 1):
-        page.goto(f"{world.page.url}/", wait_until="load")
+        page.goto(f"{environment.page.url}/", wait_until="load")
         page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length > 0")
         paint, _, load = page.evaluate(_TIMES)
         if turn:  # the first fetches styles and scripts too
@@ -69,24 +69,24 @@ def _painted(say: Say, group: str, page: Any, world: World, repeats: int) -> Non
             loads.append(load)
     value, extent = f"{median(paints):.0f} ms median", spread(paints, ".0f", " ms")
     goal, verdict = f"<= {PAINT_GOAL_MS:g} ms", at_most(median(paints), PAINT_GOAL_MS)
-    say(Figure(group, "/ in Chromium, until its first paint", value, "simulated", goal, verdict, extent))
+    report(Figure(group, "/ in Chromium, until its first paint", value, "simulated", goal, verdict, extent))
     value = f"{median(loads):.0f} ms median"
-    say(Figure(group, "/ in Chromium, until loaded", value, "simulated", spread=spread(loads, ".0f", " ms")))
+    report(Figure(group, "/ in Chromium, until loaded", value, "simulated", spread=spread(loads, ".0f", " ms")))
     page.wait_for_function("() => document.querySelector('[data-pictures] svg') !== null")
     elements = page.evaluate(_COUNT)
-    strip = world.client.get(words.path("pictures", world.names[0]))[1].count(b"<path") + 1
+    strip = environment.client.get(words.path("pictures", environment.names[0]))[1].count(b"<path") + 1
     drawn = page.evaluate("() => document.querySelectorAll('[data-pictures] svg').length")
-    nodes = len(world.names)
+    nodes = len(environment.names)
     name = f"elements of / with {nodes:,} nodes, pictures of the {drawn} rows in view or near"
     value = f"{elements:,} ({elements / nodes:.1f} a node); with the pictures of all about {elements + nodes * strip:,}"
     goal, verdict = f"<= {ELEMENTS_GOAL:,}", at_most(elements, ELEMENTS_GOAL)
-    say(Figure(group, name, value, "simulated", goal if nodes >= 1000 else "", verdict if nodes >= 1000 else "-"))
+    report(Figure(group, name, value, "simulated", goal if nodes >= 1000 else "", verdict if nodes >= 1000 else "-"))
 
 
-def _changed(say: Say, group: str, page: Any, world: World, repeats: int) -> None:
-    """One row changes; the clock is that of the machine on both sides, in whole milliseconds."""
-    name = world.names[len(world.names) // 2]
-    toggle = Toggle(world, name)
+def _changed(report: Report, group: str, page: Any, environment: Environment, repeats: int) -> None:
+    """Measure the change of one row. Both sides use the host's clock, in whole milliseconds."""
+    name = environment.names[len(environment.names) // 2]
+    toggle = Toggle(environment, name)
     page.evaluate(_OBSERVE, f"row-{words.key(name)}")
     took = []
     for turn in range(repeats):
@@ -95,7 +95,9 @@ def _changed(say: Say, group: str, page: Any, world: World, repeats: int) -> Non
         page.wait_for_function(f"() => window.changes.length > {turn}")
         took.append(page.evaluate("() => window.changes.at(-1)") - began * 1e3)
     toggle.close()
-    what = f"a process starts or ends on one instance, until it is in the page's row, {len(world.names):,} rows open"
+    what = (
+        f"a process starts or ends on one instance, until it is in the page's row, {len(environment.names):,} rows open"
+    )
     value, goal = f"{median(took):.0f} ms median", f"<= {DOM_GOAL_MS:g} ms"
     verdict = at_most(median(took), DOM_GOAL_MS)
-    say(Figure(group, what, value, "simulated", goal, verdict, spread(took, ".0f", " ms")))
+    report(Figure(group, what, value, "simulated", goal, verdict, spread(took, ".0f", " ms")))

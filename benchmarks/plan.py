@@ -1,7 +1,7 @@
 """Planning time: a node of eight GPUs, the first plan of a fresh process, and the slowest plan of all families.
 
-A plan is computed by one thread that waits for nothing: its CPU time is what it takes on a core of its own, whatever
-else runs on the machine.
+A plan is computed by one thread that never waits. Its CPU time is the time on a core of its own, independent of other
+load on the host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 from time import thread_time
 
 import msgspec
-from benchmarks.measure import Figure, Say, at_most, digest, load, spread
+from benchmarks.measure import Figure, Report, at_most, digest, load, spread
 
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
@@ -22,7 +22,7 @@ from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner import placement_table as board
 from aliquot.core.planner.plan import plan
-from laws.oracle import raw, world
+from laws.oracle import mig_nodes, raw
 
 GROUP = "Planning time"
 NODE_GOAL_MS = 5.0
@@ -47,20 +47,20 @@ print(imported - begin, time.thread_time() - read)
 Case = tuple[Inventory, Desired]
 
 
-def run(say: Say, quick: bool) -> None:
-    say(load(GROUP))
-    _node(say, 60 if quick else 400)
-    _fresh(say, 5 if quick else 15)
-    _worst(say, 60 if quick else 900)
+def run(report: Report, quick: bool) -> None:
+    report(load(GROUP))
+    _node(report, 60 if quick else 400)
+    _fresh(report, 5 if quick else 15)
+    _worst(report, 60 if quick else 900)
 
 
 def forget() -> None:
-    """Throw away every table that the planner compiled: the next plan is as cold as the first of a process."""
+    """Forget every table that the planner compiled, so that the next plan is as cold as the first of a process."""
     board.compiled_table.cache_clear()
 
 
 def _keep() -> None:
-    """Nothing is thrown away."""
+    """Keep all tables."""
 
 
 def _milliseconds(case: Case) -> float:
@@ -70,12 +70,12 @@ def _milliseconds(case: Case) -> float:
 
 
 def nodes(family_of: Callable[[int], str], count: int) -> list[Case]:
-    """Nodes of eight GPUs, each in another state and with another wish, so that no GPU answers for its neighbour."""
+    """Return nodes of eight GPUs in different states and with different requests, so that no result is reused."""
     dice = random.Random(SEED)
     cases: list[Case] = []
     for _ in range(count):
         gpus: list[Gpu] = []
-        wishes: list[DesiredGpu] = []
+        desired_gpus: list[DesiredGpu] = []
         used: set[tuple[str, raw.State]] = set()
         for n in range(8):
             name = family_of(n)
@@ -83,13 +83,13 @@ def nodes(family_of: Callable[[int], str], count: int) -> list[Case]:
             used.add((name, state))
             table, pci = catalog.family(name), f"0000:{n + 1:02x}:00.0"
             geometry = dice.choice(list(raw.by_geometry(name)))
-            gpus.append(world.gpu(table, state, pci=pci))
-            wishes += world.wish(table, [p for p, k in geometry for _ in range(k)], pci=pci).gpus
-        cases.append((world.node(*gpus), Desired(gpus=tuple(wishes), name="bench")))
+            gpus.append(mig_nodes.gpu(table, state, pci=pci))
+            desired_gpus += mig_nodes.desired_state(table, [p for p, k in geometry for _ in range(k)], pci=pci).gpus
+        cases.append((mig_nodes.node(*gpus), Desired(gpus=tuple(desired_gpus), name="bench")))
     return cases
 
 
-def _node(say: Say, count: int) -> None:
+def _node(report: Report, count: int) -> None:
     eight = ["a100-40gb", "h100-80gb-sxm", "h200-141gb", "b200-180gb"]
     eight += ["a30-24gb", "rtx-pro-6000-96gb", "gh200-144gb", "a100-80gb"]
     for title, family_of in (
@@ -98,7 +98,7 @@ def _node(say: Say, count: int) -> None:
     ):
         cases = nodes(family_of, count)
         code = digest(msgspec.json.encode([[i.fingerprint, msgspec.to_builtins(d)] for i, d in cases]))
-        say(Figure(GROUP, f"{title}, {count} nodes, seed {SEED}: input", f"sha256 {code}", "measured"))
+        report(Figure(GROUP, f"{title}, {count} nodes, seed {SEED}: input", f"sha256 {code}", "measured"))
         for how, prepare in (("warm", _keep), ("tables thrown away before each", forget)):
             found: list[float] = []
             for case in cases:
@@ -108,29 +108,29 @@ def _node(say: Say, count: int) -> None:
             verdict = at_most(middle, NODE_GOAL_MS)
             value = f"{middle:.2f} ms CPU median"
             goal = f"<= {NODE_GOAL_MS:g} ms"
-            say(Figure(GROUP, f"{title}, {how}", value, "measured", goal, verdict, spread(found, ".2f", " ms")))
+            report(Figure(GROUP, f"{title}, {how}", value, "measured", goal, verdict, spread(found, ".2f", " ms")))
 
 
-def _fresh(say: Say, repeats: int) -> None:
-    """The first plan in a process, tables read from disk in it; imports told apart."""
+def _fresh(report: Report, repeats: int) -> None:
+    """Measure the first plan in a process, including reading the tables from disk. Imports are counted apart."""
     imports: list[float] = []
     plans: list[float] = []
     for case in nodes(lambda n: "h100-80gb-sxm", repeats):
-        told = subprocess.run(
+        reported = subprocess.run(
             [sys.executable, "-c", _FRESH], input=msgspec.json.encode(case), capture_output=True, check=True
         )
-        first, second = (float(word) * 1e3 for word in told.stdout.split())
+        first, second = (float(word) * 1e3 for word in reported.stdout.split())
         imports.append(first)
         plans.append(second)
     title = "8 GPUs of one family, first plan of a fresh process"
     value = f"{median(plans):.2f} ms CPU median, after {median(imports):.0f} ms of imports by the clock"
     verdict = at_most(median(plans), NODE_GOAL_MS)
     extent = spread(plans, ".2f", " ms")
-    say(Figure(GROUP, title, value, "measured", f"<= {NODE_GOAL_MS:g} ms", verdict, extent))
+    report(Figure(GROUP, title, value, "measured", f"<= {NODE_GOAL_MS:g} ms", verdict, extent))
 
 
 class Worst:
-    """The slowest plan so far. A slow one is timed again: its least time is its own, the rest is the machine's."""
+    """The slowest plan so far. A slow one is timed again and its minimum counts: the rest is other load on the host."""
 
     def __init__(self) -> None:
         self.milliseconds = 0.0
@@ -150,8 +150,8 @@ class Worst:
             self.milliseconds, self.what = found, f"{family}, {kind}: {text}"
 
 
-def _worst(say: Say, samples: int) -> None:
-    """Tables are thrown away before every plan, as a command has it. Families with few pairs are gone through whole."""
+def _worst(report: Report, samples: int) -> None:
+    """Find the slowest plan, with cold tables, as in a command. Families with few pairs are measured completely."""
     total = Worst()
     for kind, cases in (("feasible", feasible), ("held", held), ("impossible", impossible), ("parts", parts)):
         worst = Worst()
@@ -163,13 +163,13 @@ def _worst(say: Say, samples: int) -> None:
         title = f"slowest single-GPU plan, {_KINDS[kind]}, {len(raw.families())} families"
         value = f"{worst.milliseconds:.1f} ms CPU"
         extent = f"{worst.plans} plans; {worst.what}"
-        say(Figure(GROUP, title, value, "measured", goal, verdict, extent))
+        report(Figure(GROUP, title, value, "measured", goal, verdict, extent))
 
 
 _KINDS = {
     "feasible": "every state and geometry (sampled above 900 pairs)",
     "held": "held instances in the way",
-    "impossible": "wishes that fit nowhere",
+    "impossible": "requests that fit nowhere",
     "parts": "compute instances inside",
 }
 
@@ -182,7 +182,7 @@ def feasible(family: str, samples: int) -> Iterator[Case]:
 
 
 def held(family: str, samples: int) -> Iterator[Case]:
-    """Some instances are held: a block searches for the nearest geometry beside them."""
+    """Yield cases with held instances: a blocked plan searches for the nearest geometry beside them."""
     dice = random.Random(f"{family}/held")
     for _ in range(samples // 4):
         now = dice.choice(raw.states(family))
@@ -192,7 +192,7 @@ def held(family: str, samples: int) -> Iterator[Case]:
 
 
 def impossible(family: str, samples: int) -> Iterator[Case]:
-    """Random multisets: most fit nowhere, and each no looks for the nearest geometry that does."""
+    """Yield random multisets. Most fit nowhere, and each refusal searches for the nearest geometry that fits."""
     dice = random.Random(f"{family}/impossible")
     table = catalog.family(family)
     profiles = [p.name for p in table.profiles]
@@ -201,15 +201,15 @@ def impossible(family: str, samples: int) -> Iterator[Case]:
 
 
 def parts(family: str, samples: int) -> Iterator[Case]:
-    """Wishes that cut their GPU instances into random compute instances, on GPUs that hold other ones."""
+    """Yield requests with random compute instances in their GPU instances, on GPUs that have other ones."""
     dice = random.Random(f"{family}/parts")
     table = catalog.family(family)
     for _ in range(samples // 4):
         geometry = dice.choice(list(raw.by_geometry(family)))
         names = [n for n, k in geometry for _ in range(k)]
-        wishes = tuple(_cut(table, name, dice) for name in names)
-        desired = Desired(gpus=(DesiredGpu(pci=world.PCI, mig=True, instances=wishes),), name="bench")
-        yield world.node(world.gpu(table, dice.choice(raw.states(family)))), desired
+        requests = tuple(_cut(table, name, dice) for name in names)
+        desired = Desired(gpus=(DesiredGpu(pci=mig_nodes.PCI, mig=True, instances=requests),), name="bench")
+        yield mig_nodes.node(mig_nodes.gpu(table, dice.choice(raw.states(family)))), desired
 
 
 def _cut(table: Family, name: str, dice: random.Random) -> DesiredInstance:
@@ -229,4 +229,4 @@ def _cut(table: Family, name: str, dice: random.Random) -> DesiredInstance:
 
 def _case(family: str, now: raw.State, wanted: list[str], busy: list[tuple[str, int]] | None = None) -> Case:
     table = catalog.family(family)
-    return world.node(world.gpu(table, now, busy or [])), world.wish(table, wanted)
+    return mig_nodes.node(mig_nodes.gpu(table, now, busy or [])), mig_nodes.desired_state(table, wanted)

@@ -1,4 +1,4 @@
-"""E3: one GPU, every placed state to every geometry: instances destroyed, seconds of hardware, calls before a no."""
+"""E3: one GPU from every placed state to every geometry, in destroyed instances, seconds, and calls of a refusal."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from statistics import median
 
 from benchmarks import times
 from benchmarks.clear_and_try import replay
-from benchmarks.measure import Figure, Say, at_least, at_most, digest_files
+from benchmarks.measure import Figure, Report, at_least, at_most, digest_files
 
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Create, Destroy
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
-from laws.oracle import raw, world
+from laws.oracle import mig_nodes, raw
 
 GROUP = "E3 one-GPU repartition"
 Geometry = tuple[tuple[str, int], ...]
 Pair = tuple[raw.State, Geometry]
 
 
-class Tally:
+class Totals:
     """Sums over many pairs."""
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ def names(geometry: Geometry) -> list[str]:
 
 def planned(family: str, now: raw.State, wanted: list[str]) -> Plan:
     table = catalog.family(family)
-    return plan(world.node(world.gpu(table, now)), world.wish(table, wanted))
+    return plan(mig_nodes.node(mig_nodes.gpu(table, now)), mig_nodes.desired_state(table, wanted))
 
 
-def run(say: Say, quick: bool) -> None:
+def run(report: Report, quick: bool) -> None:
     files = [str(raw.CATALOG / "mig" / f"{f}.yaml") for f in raw.families()]
-    say(Figure(GROUP, "inputs: reviewed tables of all families", f"sha256 {digest_files(files)}", "replayed"))
+    report(Figure(GROUP, "inputs: reviewed tables of all families", f"sha256 {digest_files(files)}", "replayed"))
     plain = {"1g", "2g", "3g", "4g", "7g"}
     for family, wide in (
         ("a100-40gb", False),
@@ -74,42 +74,42 @@ def run(say: Say, quick: bool) -> None:
         chosen = [p["name"] for p in raw.table(family)["profiles"] if not p["attributes"]]
         if not wide:
             chosen = [n for n in chosen if not _double(family, n) and n[:2] in plain]
-        states, geometries = world_of(family, frozenset(chosen))
+        states, geometries = states_of(family, frozenset(chosen))
         pairs = [(now, g) for now in states for g in geometries]
         title = f"{family}{', 1g with double memory too' if wide else ''}: {len(states)} x {len(geometries)}"
         if quick:
             pairs = random.Random(3).sample(pairs, min(400, len(pairs)))
-        _report(say, title, family, pairs, geometries)
-    _all_families(say, 40 if quick else 400)
-    _infeasible(say)
+        _report(report, title, family, pairs, geometries)
+    _all_families(report, 40 if quick else 400)
+    _infeasible(report)
 
 
 def _double(family: str, name: str) -> bool:
-    """One compute slice on two memory slices, on a GPU of eight."""
+    """Report whether a profile has one compute slice and two of a GPU's eight memory slices."""
     doc = raw.table(family)
     row = next(p for p in doc["profiles"] if p["name"] == name)
     return bool(row["compute_slices"] == 1 and row["placements"]["size"] == 2 and doc["geometry"]["memory_slices"] == 8)
 
 
-def world_of(family: str, chosen: frozenset[str]) -> tuple[list[raw.State], dict[Geometry, tuple[raw.State, ...]]]:
-    """The states and geometries that use only some profiles."""
+def states_of(family: str, chosen: frozenset[str]) -> tuple[list[raw.State], dict[Geometry, tuple[raw.State, ...]]]:
+    """Return the states and geometries that use only some profiles."""
     states = [s for s in raw.states(family) if all(n in chosen for n, _ in s)]
     geometries = {g: t for g, t in raw.by_geometry(family).items() if all(n in chosen for n, _ in g)}
     return states, geometries
 
 
 def _report(
-    say: Say, title: str, family: str, pairs: list[Pair], geometries: dict[Geometry, tuple[raw.State, ...]]
+    report: Report, title: str, family: str, pairs: list[Pair], geometries: dict[Geometry, tuple[raw.State, ...]]
 ) -> None:
-    tally = Tally()
+    totals = Totals()
     for pair in pairs:
-        tally.add(family, pair, geometries[pair[1]])
-    _say(say, title, tally)
+        totals.add(family, pair, geometries[pair[1]])
+    _print_report(report, title, totals)
 
 
-def _say(say: Say, title: str, t: Tally) -> None:
+def _print_report(report: Report, title: str, t: Totals) -> None:
     over = f"{t.worse} of {t.pairs} pairs above it"
-    say(
+    report(
         Figure(
             GROUP,
             f"{title}: instances destroyed over the brute-force optimum",
@@ -123,7 +123,7 @@ def _say(say: Say, title: str, t: Tally) -> None:
     gain = t.rebuild / t.seconds
     value = f"{gain:.2f}x less ({t.seconds / t.pairs:.2f} s against {t.rebuild / t.pairs:.2f} s in the mean)"
     goal = 1.58
-    say(
+    report(
         Figure(
             GROUP,
             f"{title}: hardware time, full rebuild over ours",
@@ -135,22 +135,24 @@ def _say(say: Say, title: str, t: Tally) -> None:
     )
     failed = f", {t.peer_failed} of {t.pairs} failed" if t.peer_failed else ""
     value = f"{t.peer / t.ours:.2f}x destroyed, {t.peer_seconds / t.seconds:.2f}x hardware time{failed}"
-    say(Figure(GROUP, f"{title}: clear-and-try over ours", value, "replayed"))
+    report(Figure(GROUP, f"{title}: clear-and-try over ours", value, "replayed"))
 
 
-def _all_families(say: Say, samples: int) -> None:
-    tally = Tally()
+def _all_families(report: Report, samples: int) -> None:
+    totals = Totals()
     for family in raw.families():
         dice = random.Random(f"{family}/3")
         states, geometries = raw.states(family), raw.by_geometry(family)
         for _ in range(samples):
             geometry = dice.choice(list(geometries))
-            tally.add(family, (dice.choice(states), geometry), geometries[geometry])
-    _say(say, f"all {len(raw.families())} families, every profile, {samples} pairs each (seed family/3)", tally)
+            totals.add(family, (dice.choice(states), geometry), geometries[geometry])
+    _print_report(
+        report, f"all {len(raw.families())} families, every profile, {samples} pairs each (seed family/3)", totals
+    )
 
 
-def _infeasible(say: Say) -> None:
-    """Wishes that no placement can meet although their compute slices are seven at most."""
+def _infeasible(report: Report) -> None:
+    """Measure requests that no placement can meet although they have seven compute slices at most."""
     family = "h100-80gb-sxm"
     calls: list[int] = []
     seconds: list[float] = []
@@ -165,18 +167,19 @@ def _infeasible(say: Say) -> None:
         made = planned(family, frozenset(), wanted)
         assert made.blocked
         ours += len(made.actions)
-    title = f"{len(calls)} infeasible wishes on {family}"
-    say(Figure(GROUP, f"{title}: calls before our no", str(ours), "replayed", "0", at_most(ours, 0)))
+    title = f"{len(calls)} infeasible requests on {family}"
+    report(Figure(GROUP, f"{title}: calls before our no", str(ours), "replayed", "0", at_most(ours, 0)))
     value = (
         f"up to {max(calls)} calls, {max(attempts)} orders, {max(seconds):.0f} s of hardware "
         f"(median {median(calls):.0f} calls, {median(seconds):.0f} s)"
     )
-    say(Figure(GROUP, f"{title}: calls before the peer's no", value, "replayed"))
+    report(Figure(GROUP, f"{title}: calls before the peer's no", value, "replayed"))
 
 
 def infeasible(family: str) -> Iterator[list[str]]:
-    """Multisets of 1g, 1g with double memory, 2g, 3g, 4g and 7g that fit by compute slices and by the number of each
-    profile alone, and have no place.
+    """Yield multisets of 1g, 1g with double memory, 2g, 3g, 4g and 7g that have no placement.
+
+    They fit by compute slices and by the maximum of each profile.
     """
     rows = [p for p in raw.table(family)["profiles"] if not p["attributes"]]
     possible = raw.by_geometry(family)

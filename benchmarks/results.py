@@ -1,4 +1,4 @@
-"""Figures as lines for the terminal and as the committed table."""
+"""Output of figures, as lines for the terminal and as the committed table."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from benchmarks.measure import Figure, machine
 
 _HEAD = """# Benchmark results
 
-Written by `make bench`; do not edit. Machine class: {machine}. Clocks on a machine that others use too: a ratio holds
-longer than a second. Every ratio has both sides in one run, alternating; the figure is the median of the repeats and
-the spread their least and greatest. *Measured* is a clock on this machine, *simulated* a clock with simulated GPUs
-behind the NVML library, *replayed* a count, with call times that others measured on hardware (`benchmarks/times.py`),
-*quoted* a figure of somebody else from another machine. Nothing here ran on a GPU.
+This page has the measurements of Aliquot's time, memory and traffic. `make bench` writes it; do not
+edit it.
+
+Host class: {machine}.
+
+Other programs share this host, so ratios are more stable than seconds. Every ratio has both sides
+in one run, alternating. A figure is the median of the repeats; the spread is their minimum and
+maximum. Nothing here ran on a GPU.
+
+- *measured*: a clock on this host
+- *simulated*: a clock on this host, with simulated GPUs behind the NVML library
+- *replayed*: a count, with call times that others measured on hardware (`benchmarks/times.py`)
+- *quoted*: another project's figure, from another host
 """
 _QUICK = "\n**A quick run: too few repeats for figures.**\n"
 
 
 def line(figure: Figure) -> str:
-    """One figure on the terminal."""
+    """Print one figure on the terminal."""
     goal = f"   goal {figure.goal}: {figure.verdict}" if figure.goal else ""
     extent = f"   ({figure.spread})" if figure.spread else ""
     verdict = "" if figure.goal or figure.verdict == "-" else f"   {figure.verdict}"
@@ -27,7 +35,7 @@ def line(figure: Figure) -> str:
 
 
 def table(figures: list[Figure], quick: bool) -> str:
-    """The whole of RESULTS.md."""
+    """Return the whole of RESULTS.md."""
     out = [_HEAD.format(machine=machine())]
     if quick:
         out.append(_QUICK)
@@ -35,9 +43,7 @@ def table(figures: list[Figure], quick: bool) -> str:
 
 
 def updated(text: str, figures: list[Figure]) -> str:
-    """RESULTS.md with the sections of these figures in place of its own, those that it lacks at its end; all else as it
-    was.
-    """
+    """Return RESULTS.md with the sections of these figures replaced, and new sections added at the end."""
     for group, rows in groupby(figures, key=lambda f: f.group):
         before, heading, rest = text.partition(f"\n## {group}\n")
         after = rest.partition("\n## ")[1:] if heading else ("", "")

@@ -1,7 +1,7 @@
 """``make bench``: runs the experiments, prints each figure as it comes, and writes benchmarks/RESULTS.md.
 
-One run holds both sides of every ratio. Seeds are pinned and inputs are named by their SHA-256, so that a second run
-on the same kind of machine gives the same table but for the clocks.
+One run has both sides of every ratio. Seeds are pinned and inputs are named by their SHA-256, so that a second run on
+the same kind of host gives the same table except for the clocks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ EXPERIMENTS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Aliquot's benchmarks")
-    parser.add_argument("--only", choices=sorted(EXPERIMENTS), action="append", help="run this experiment alone")
-    parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works, not for figures")
-    parser.add_argument("--out", metavar="FILE", help="where the table goes (default: RESULTS.md, if all are run)")
-    parser.add_argument("--update", action="store_true", help="put the sections of this run into RESULTS.md alone")
+    parser.add_argument("--only", choices=sorted(EXPERIMENTS), action="append", help="run only this experiment")
+    parser.add_argument("--quick", action="store_true", help="few repeats, to test the benchmarks, not for figures")
+    parser.add_argument(
+        "--out", metavar="FILE", help="file for the table (default: RESULTS.md, if all experiments run)"
+    )
+    parser.add_argument("--update", action="store_true", help="replace only the sections of this run in RESULTS.md")
     args = parser.parse_args()
     sys.path[:1] = [ROOT, os.path.join(ROOT, "tests")]
     from benchmarks.measure import Figure
@@ -40,14 +42,14 @@ def main() -> int:
 
     figures: list[Figure] = []
 
-    def say(figure: Figure) -> None:
+    def report(figure: Figure) -> None:
         figures.append(figure)
         print(line(figure), flush=True)
 
     for name, title in EXPERIMENTS.items():
         if not args.only or name in args.only:
             print(f"\n== {title}", flush=True)
-            import_module(f"benchmarks.{name}").run(say, args.quick)
+            import_module(f"benchmarks.{name}").run(report, args.quick)
     whole = not args.only and not args.quick
     usual = os.path.join(ROOT, "benchmarks", "RESULTS.md")
     out = args.out or (usual if whole or args.update else None)

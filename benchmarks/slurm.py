@@ -1,7 +1,7 @@
-"""E12: Slurm. Real slurmctld and slurmd of each release that is here, over simulated GPUs that take no time.
+"""E12: Slurm. Real slurmctld and slurmd of each installed release, over simulated GPUs that take no time.
 
-What hardware takes (0.5 to 1.9 s for a re-cut, as others measured) comes on top of every clock here, but for a job for
-an absent layout: there the GPUs take the times that others recorded (``sim start --latency measured``).
+Hardware would add 0.5 to 1.9 s per repartition, as others measured. Only in the measurement of a job for an absent
+layout do the GPUs take recorded times (``sim start --latency measured``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 import msgspec
 from benchmarks import slurm_demand, slurm_queue, slurm_verbs
 from benchmarks.bench_slurm import DYNAMIC, KINDS, LAYOUTS, STATIC, Changed, Took, bed
-from benchmarks.measure import Figure, Say, digest, load, ratio, spread
+from benchmarks.measure import Figure, Report, digest, load, ratio, spread
 
 import aliquot
 from system.slurm.release import NEW, RELEASES, Release
@@ -23,33 +23,33 @@ GROUP = "E12 Slurm"
 HOW = {DYNAMIC: "a dynamic node", STATIC: "a node of slurm.conf"}
 
 
-def run(say: Say, quick: bool) -> None:
-    """Skips, with a line, what is not here."""
-    # As it is where it is installed.
+def run(report: Report, quick: bool) -> None:
+    """Run the experiment. Skips, with a line, releases that are not installed."""
+    # An installed package has its byte code.
     compile_dir(os.path.dirname(aliquot.__file__), quiet=2)
     here = [release for release in RELEASES if not release.missing]
     for release in RELEASES:
         if release.missing:
-            say(Figure(GROUP, f"Slurm {release.name}", "not measured", "simulated", "", "skipped", release.missing))
+            report(Figure(GROUP, f"Slurm {release.name}", "not measured", "simulated", "", "skipped", release.missing))
     if here:
-        say(load(GROUP))
+        report(load(GROUP))
         code = digest(msgspec.json.encode([LAYOUTS, slurm_demand.INPUT]))
-        say(Figure(GROUP, "input: the layouts, the jobs, their number", f"sha256 {code}", "simulated"))
+        report(Figure(GROUP, "input: the layouts, the jobs, their number", f"sha256 {code}", "simulated"))
     for release in here:
         for kind in KINDS:
-            _changes(say, release, kind, 2 if quick else 4)
+            _changes(report, release, kind, 2 if quick else 4)
     for release in here:
         for interval in slurm_demand.INTERVALS:
-            slurm_demand.pending(say, GROUP, release, interval, 1 if quick else 3)
+            slurm_demand.pending(report, GROUP, release, interval, 1 if quick else 3)
     if here:
-        slurm_demand.many(say, GROUP, NEW if NEW in here else here[-1], 16 if quick else slurm_demand.JOBS)
-        slurm_demand.idle(say, GROUP, here, 5.0 if quick else 20.0)
-        slurm_queue.run(say, GROUP, NEW if NEW in here else here[-1], quick)
-    slurm_verbs.run(say, GROUP, quick)
+        slurm_demand.many(report, GROUP, NEW if NEW in here else here[-1], 16 if quick else slurm_demand.JOBS)
+        slurm_demand.idle(report, GROUP, here, 5.0 if quick else 20.0)
+        slurm_queue.run(report, GROUP, NEW if NEW in here else here[-1], quick)
+    slurm_verbs.run(report, GROUP, quick)
 
 
-def _changes(say: Say, release: Release, kind: str, turns: int) -> None:
-    """Both ways in turn, each to and fro as often as the other."""
+def _changes(report: Report, release: Release, kind: str, turns: int) -> None:
+    """Measure both ways in turn, each equally often in each direction."""
     ours: list[Took] = []
     theirs: list[Took] = []
     there, back = reversed(LAYOUTS)
@@ -65,19 +65,19 @@ def _changes(say: Say, release: Release, kind: str, turns: int) -> None:
         finally:
             changed.close()
     head = f"Slurm {release.name}, {HOW[kind]}, 7x1g to 2x3g and back"
-    _say(say, f"{head}: `aliquot slurm apply`, the whole command", [t.whole for t in ours])
-    _say(say, f"{head}: of this from drain to resume", [t.drained for t in ours])
-    _say(say, f"{head}: the same by hand, no time for typing and looking", [t.drained for t in theirs])
+    _report(report, f"{head}: `aliquot slurm apply`, the whole command", [t.whole for t in ours])
+    _report(report, f"{head}: of this from drain to resume", [t.drained for t in ours])
+    _report(report, f"{head}: the same by hand, no time for typing and looking", [t.drained for t in theirs])
     over, each = ratio([t.drained for t in ours], [t.drained for t in theirs])
     more = median(a.drained - b.drained for a, b in zip(ours, theirs, strict=True))
     value = f"{over:.1f}x, {more:.2f} s more"
-    say(
+    report(
         Figure(
             GROUP, f"{head}: from drain to resume, ours over by hand", value, "simulated", "", "-", spread(each, ".1f")
         )
     )
 
 
-def _say(say: Say, name: str, values: Sequence[float]) -> None:
+def _report(report: Report, name: str, values: Sequence[float]) -> None:
     text = f"{median(values):.2f} s median"
-    say(Figure(GROUP, name, text, "simulated", "", "-", spread(values, ".2f", " s")))
+    report(Figure(GROUP, name, text, "simulated", "", "-", spread(values, ".2f", " s")))

@@ -1,5 +1,6 @@
-"""E12, a long queue: compare ``slurm apply`` with and without pending jobs, and show what the queue adds to a change by
-hand, which Slurm alone takes.
+"""E12, a long queue: compare ``slurm apply`` with and without pending jobs.
+
+Also measures what the queue adds to a change by hand, which is the time of Slurm only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from statistics import median
 
 from benchmarks.bench_slurm import KINDS, LAYOUTS, Changed, bed
-from benchmarks.measure import Figure, Say, alternate, at_most, ratio, spread
+from benchmarks.measure import Figure, Report, alternate, at_most, ratio, spread
 
 from system.slurm.bed import Bed
 from system.slurm.release import OLD, Release
@@ -20,8 +21,8 @@ JOBS, FEW = 20_000, 1_200
 GOAL = 1.2
 
 
-def run(say: Say, group: str, release: Release, quick: bool) -> None:
-    """Two clusters side by side, one with the queue and one without, are changed in turn."""
+def run(report: Report, group: str, release: Release, quick: bool) -> None:
+    """Change two clusters in turn, one with the queue and one without."""
     jobs, turns = (FEW, 2) if quick else (JOBS, 6)
     for kind in KINDS:
         with ExitStack() as stack:
@@ -36,14 +37,14 @@ def run(say: Say, group: str, release: Release, quick: bool) -> None:
         head = f"Slurm {release.name}, a {kind} node, `aliquot slurm apply`"
         for name, value in (("an empty queue", took["empty"]), (f"{jobs:,} queued jobs", took["full"])):
             text = f"{median(value):.2f} s median"
-            say(Figure(group, f"{head}: {name}", text, "simulated", "", "-", spread(value, ".2f", " s")))
+            report(Figure(group, f"{head}: {name}", text, "simulated", "", "-", spread(value, ".2f", " s")))
         over, each = ratio(took["full"], took["empty"])
         verdict, extent = at_most(over, GOAL), spread(each, ".2f")
         name = f"{head}: {jobs:,} queued jobs over an empty queue"
-        say(Figure(group, name, f"{over:.2f}x", "simulated", f"<= {GOAL}x", verdict, extent))
+        report(Figure(group, name, f"{over:.2f}x", "simulated", f"<= {GOAL}x", verdict, extent))
         ours, theirs = (median(times["full"]) - median(times["empty"]) for times in (took, hand))
         name = f"{head}: {jobs:,} queued jobs add, and they add to the same change by hand"
-        say(Figure(group, name, f"{ours:.2f} s and {theirs:.2f} s", "simulated", "", "-", ""))
+        report(Figure(group, name, f"{ours:.2f} s and {theirs:.2f} s", "simulated", "", "-", ""))
 
 
 def _whole(changed: Changed) -> float:
@@ -60,7 +61,7 @@ def _other(changed: Changed) -> str:
 
 
 def fill(place: Bed, jobs: int) -> None:
-    """Held jobs, each a record of its own (an array is one), by one connection to slurmrestd: sbatch takes minutes."""
+    """Submit held jobs, each a record of its own (an array is one), over slurmrestd, because sbatch takes minutes."""
     rest = place.rest()
     job = {"name": "waits", "hold": True, "current_working_directory": "/tmp"}
     script = "#!/bin/sh\ntrue\n"
@@ -74,6 +75,6 @@ def fill(place: Bed, jobs: int) -> None:
     for _ in range(jobs):
         wire.request("POST", f"/slurm/{path}/job/submit", text, headers)
         answer = wire.getresponse()
-        said = answer.read()
-        assert answer.status == 200, said
+        response = answer.read()
+        assert answer.status == 200, response
     wire.close()

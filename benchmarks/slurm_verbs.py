@@ -1,4 +1,4 @@
-"""E12, what is called many times: ``docker run-args``, the TaskProlog, and ``slurm check`` of a big cluster."""
+"""E12, commands that run often: ``docker run-args``, the TaskProlog, and ``slurm check`` of a large cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 from benchmarks.bench_node import Node, started
-from benchmarks.measure import Figure, Say, alternate, at_most, clock, digest_files, ratio, spread
+from benchmarks.measure import Figure, Report, alternate, at_most, clock, digest_files, ratio, spread
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.client.models import Version
@@ -30,16 +30,16 @@ PROLOG_GOAL_MS = 150.0
 _OURS = [sys.executable, "-m", "aliquot"]
 
 
-def run(say: Say, group: str, quick: bool) -> None:
+def run(report: Report, group: str, quick: bool) -> None:
     repeats = 3 if quick else 9
     with started(TEMPLATE, "none") as (state_dir, name), TemporaryDirectory(prefix="aliquot-bench-") as made:
         folder, environment = Path(made), {**os.environ, "ALIQUOT_STATE_DIR": state_dir, "ALIQUOT_SIM": name}
         _typed(environment, "apply", "--gpu", "all", "--mig", LAYOUT)
         with _node(state_dir, name) as node:
             inventory = node.read()
-        _containers(say, group, environment, folder, repeats)
-        _prolog(say, group, environment, folder, inventory, repeats)
-        _check(say, group, environment, folder, inventory, 1)
+        _containers(report, group, environment, folder, repeats)
+        _prolog(report, group, environment, folder, inventory, repeats)
+        _check(report, group, environment, folder, inventory, 1)
 
 
 @contextmanager
@@ -57,22 +57,28 @@ def _typed(environment: dict[str, str], *words: str, code: int = 0) -> str:
     return done.stdout
 
 
-def _containers(say: Say, group: str, environment: dict[str, str], folder: Path, repeats: int) -> None:
-    """With the runtime that is here, which is asked what its containers have."""
+def _containers(report: Report, group: str, environment: dict[str, str], folder: Path, repeats: int) -> None:
+    """Measure ``docker run-args`` with an installed runtime, which is queried for the devices of its containers."""
     runtime = next((r for r in ("podman", "docker", "nerdctl") if shutil.which(r)), "")
     if not runtime:
-        say(
+        report(
             Figure(
-                group, "`docker run-args`", "not measured", "simulated", "", "skipped", "no container runtime is here"
+                group,
+                "`docker run-args`",
+                "not measured",
+                "simulated",
+                "",
+                "skipped",
+                "no container runtime is installed",
             )
         )
         return
-    _typed(environment, "cdi", "generate", "--output", str(folder / "cdi" / "nvidia.json"))
+    _typed(environment, "cdi", "generate", "--out", str(folder / "cdi" / "nvidia.json"))
     words = ["docker", "run-args", "1g.5gb", "--runtime", runtime, "--spec-dir", str(folder / "cdi")]
     found: list[str] = []
     took = [clock(lambda: found.append(_typed(environment, *words))) for _ in range(repeats)]
     head = f"`docker run-args 1g.5gb`, {runtime}, 56 slices"
-    _say(say, group, f"{head}: one", [1e3 * t for t in took[1:]], "ms")
+    _report(report, group, f"{head}: one", [1e3 * t for t in took[1:]], "ms")
 
     def side_by_side() -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -82,17 +88,17 @@ def _containers(say: Say, group: str, environment: dict[str, str], folder: Path,
     devices = [next(w for w in text.split() if "nvidia.com/gpu=" in w) for text in found]
     twice = len(devices) - len(set(devices))
     name = f"{head}: {AT_ONCE} at once, until the last has its own"
-    say(Figure(group, name, f"{whole:.2f} s", "simulated", "none twice", at_most(twice, 0), f"{twice} given twice"))
+    report(Figure(group, name, f"{whole:.2f} s", "simulated", "none twice", at_most(twice, 0), f"{twice} given twice"))
 
 
 def _prolog(
-    say: Say, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int
+    report: Report, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int
 ) -> None:
-    """As slurmd calls it before each task: its ordinals are known from the file that ``apply`` wrote."""
+    """Measure the TaskProlog as slurmd calls it before each task. It reads the file that ``apply`` wrote."""
     numbering.write(numbering.Numbering.from_offered("n1", offered_devices(inventory)), str(folder))
     there = {"ALIQUOT_SLURM_RUN": str(folder), "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7", "SLURM_STEP_GPUS": "2"}
-    said = _typed(environment | there, "slurm", "task-prolog")
-    assert "CUDA_VISIBLE_DEVICES=MIG-" in said, said
+    answer = _typed(environment | there, "slurm", "task-prolog")
+    assert "CUDA_VISIBLE_DEVICES=MIG-" in answer, answer
 
     def bare() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
@@ -106,23 +112,25 @@ def _prolog(
     found = [1e3 * t for t in took["prolog"]]
     value, goal = f"{median(found):.0f} ms, {over:.2f}x bare Python", f"<= {PROLOG_GOAL_MS:g} ms"
     verdict, extent = at_most(median(found), PROLOG_GOAL_MS), spread(found, ".0f", " ms")
-    say(Figure(group, "`slurm task-prolog`, before each task", value, "simulated", goal, verdict, extent))
+    report(Figure(group, "`slurm task-prolog`, before each task", value, "simulated", goal, verdict, extent))
 
 
-def _check(say: Say, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int) -> None:
-    """Every node with lines of its own: 56 slices each."""
+def _check(
+    report: Report, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int
+) -> None:
+    """Measure ``slurm check`` of a cluster in which every node has its own lines for 56 slices."""
     offered = offered_devices(inventory)
     etc = _files(folder, offered)
     (folder / "node.json").write_bytes(msgspec.json.encode(inventory))
     lines = sum(len((etc / name).read_text().splitlines()) for name in ("slurm.conf", "gres.conf"))
     code = digest_files([str(path) for path in etc.iterdir()])
-    say(Figure(group, f"input: files of {NODES} nodes, {lines} lines", f"sha256 {code}", "simulated"))
+    report(Figure(group, f"input: files of {NODES} nodes, {lines} lines", f"sha256 {code}", "simulated"))
     words = ["slurm", "check", "--conf-dir", str(etc), "--slurm-version", "24.11"]
     took = [clock(lambda: _typed(environment, *words, "--files-only")) for _ in range(repeats)]
-    _say(say, group, f"`slurm check` of {NODES} nodes, files alone", took, "s")
+    _report(report, group, f"`slurm check` of {NODES} nodes, files alone", took, "s")
     every = [w for n in range(NODES) for w in ("--inventory", f"{_name(n)}={folder / 'node.json'}")]
     took = [clock(lambda: _typed(environment, *words, *every)) for _ in range(repeats)]
-    _say(say, group, f"`slurm check` of {NODES} nodes, against the inventory of each", took, "s")
+    _report(report, group, f"`slurm check` of {NODES} nodes, against the inventory of each", took, "s")
 
 
 def _name(number: int) -> str:
@@ -130,7 +138,7 @@ def _name(number: int) -> str:
 
 
 def _files(folder: Path, offered: OfferedDevices) -> Path:
-    """Right ones, as ``render`` and ``apply`` write them."""
+    """Write correct files, as ``render`` and ``apply`` write them."""
     etc = folder / "etc"
     etc.mkdir()
     names = [_name(n) for n in range(NODES)]
@@ -145,7 +153,7 @@ def _files(folder: Path, offered: OfferedDevices) -> Path:
     return etc
 
 
-def _say(say: Say, group: str, name: str, values: Sequence[float], unit: str) -> None:
+def _report(report: Report, group: str, name: str, values: Sequence[float], unit: str) -> None:
     form = ".0f" if unit == "ms" else ".1f"
     value = f"{median(values):{form}} {unit} median"
-    say(Figure(group, name, value, "simulated", "", "-", spread(values, form, f" {unit}")))
+    report(Figure(group, name, value, "simulated", "", "-", spread(values, form, f" {unit}")))

@@ -1,4 +1,4 @@
-"""E7: from typing to the prompt: whole processes, alternating with a bare interpreter of the same kind."""
+"""E7: the time of whole commands, alternating with a bare interpreter of the same kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.bench_node import started
-from benchmarks.measure import Figure, Say, at_most, digest, ratio, spread
+from benchmarks.measure import Figure, Report, at_most, digest, ratio, spread
 
 import aliquot
 from aliquot.sim import lifecycle as control
@@ -21,7 +21,7 @@ PLAN_GOAL_MS = 250.0
 PLAN_GOAL_RATIO = 5.0
 VERSION_GOAL_RATIO = 1.5
 
-WISH = """version: aliquot/v1
+REQUEST = """version: aliquot/v1
 configs:
   train:
     - gpus: {index: "0-3"}
@@ -43,31 +43,31 @@ for turn in range(-2, repeats):
         if turn >= 0:
             print(n, took * 1e3, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
 """
-"""Starts every side in turn. A small process of its own, because a child's resident size counts from its parent's."""
+"""Start every side in turn, in a small process of its own: a child's resident size starts with its parent's."""
 
 _GO = 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }\n'
 
 
-def run(say: Say, quick: bool) -> None:
+def run(report: Report, quick: bool) -> None:
     compile_dir(os.path.dirname(aliquot.__file__), quiet=2)
     with TemporaryDirectory(prefix="aliquot-bench-") as folder, started("dgx-h100", "none") as (state_dir, name):
-        wish = os.path.join(folder, "wish.yaml")
-        with open(wish, "w") as file:
-            file.write(WISH)
+        request = os.path.join(folder, "wish.yaml")
+        with open(request, "w") as file:
+            file.write(REQUEST)
         control.library(state_dir, name)
         environment = {**os.environ, "ALIQUOT_STATE_DIR": state_dir, "ALIQUOT_SIM": name}
-        say(Figure(GROUP, "input: the wish", f"sha256 {digest(WISH.encode())}", "measured"))
+        report(Figure(GROUP, "input: the request", f"sha256 {digest(REQUEST.encode())}", "measured"))
         peers = _go_peers(folder)
-        commands = _commands(wish) | {title: command for title, command in peers.items() if command}
+        commands = _commands(request) | {title: command for title, command in peers.items() if command}
         found = _launch(commands, 5 if quick else 30, environment)
     for title in commands:
-        _report(say, title, found, title in peers)
+        _report(report, title, found, title in peers)
     for title, command in peers.items():
         if not command:
-            say(Figure(GROUP, title, "not here", "measured", verdict="skipped"))
+            report(Figure(GROUP, title, "not here", "measured", verdict="skipped"))
 
 
-def _commands(wish: str) -> dict[str, list[str]]:
+def _commands(request: str) -> dict[str, list[str]]:
     python = sys.executable
     script = os.path.join(os.path.dirname(python), "aliquot")
     ours = [script] if os.path.exists(script) else [python, "-m", "aliquot"]
@@ -77,13 +77,13 @@ def _commands(wish: str) -> dict[str, list[str]]:
         "Python with argparse": [python, "-c", parser],
         "aliquot --version": [*ours, "--version"],
         "aliquot --help": [*ours, "--help"],
-        "aliquot plan, from a file": [*ours, "plan", "-f", wish, "-c", "train"],
+        "aliquot plan, from a file": [*ours, "plan", "-f", request, "-c", "train"],
         "aliquot plan, typed": [*ours, "plan", "--gpu", "0", "--mig", "3g.40gb"],
     }
 
 
 def _go_peers(folder: str) -> dict[str, list[str]]:
-    """Go programs, where they can be had: a hello built here, and a binary linked with the Kubernetes libraries."""
+    """Return the available Go programs: a hello built here, and a binary linked with the Kubernetes libraries."""
     go, kubectl = shutil.which("go"), shutil.which("kubectl")
     hello: list[str] = []
     if go:
@@ -101,7 +101,7 @@ Found = dict[str, tuple[list[float], list[float]]]
 
 
 def _launch(commands: dict[str, list[str]], repeats: int, environment: dict[str, str]) -> Found:
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(repeats)],
         input="\n".join("\0".join(command) for command in commands.values()),
         capture_output=True,
@@ -110,7 +110,7 @@ def _launch(commands: dict[str, list[str]], repeats: int, environment: dict[str,
         env=environment,
     )
     out: Found = {title: ([], []) for title in commands}
-    for line in told.stdout.splitlines():
+    for line in reported.stdout.splitlines():
         n, took, resident, code = line.split()
         title = list(commands)[int(n)]
         if int(code) != (10 if " plan" in title else 0):
@@ -120,7 +120,7 @@ def _launch(commands: dict[str, list[str]], repeats: int, environment: dict[str,
     return out
 
 
-def _report(say: Say, title: str, found: Found, peer: bool) -> None:
+def _report(report: Report, title: str, found: Found, peer: bool) -> None:
     took, resident = found[title]
     over, _ = ratio(took, found["bare Python"][0])
     value = f"{median(took):.1f} ms, {over:.2f}x bare Python, {median(resident):.0f} MiB resident"
@@ -132,4 +132,4 @@ def _report(say: Say, title: str, found: Found, peer: bool) -> None:
     elif title.endswith("--version"):
         goal, verdict = f"<= {VERSION_GOAL_RATIO}x", at_most(over, VERSION_GOAL_RATIO)
     kind = "simulated" if "plan" in title else "measured"
-    say(Figure(GROUP, title, value, kind, goal, verdict, spread(took, ".1f", " ms")))
+    report(Figure(GROUP, title, value, kind, goal, verdict, spread(took, ".1f", " ms")))

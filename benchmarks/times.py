@@ -1,6 +1,6 @@
 """Seconds per GPU instance with its compute instance, by compute slices.
 
-Measured by the authors of FAR (JPDC'25, arXiv 2507.13601) on three GPUs; the constants are those of their code,
+The authors of FAR (JPDC'25, arXiv 2507.13601) measured them on three GPUs. The constants are those of their code,
 artecs-group/RL_MIG_scheduler at b5c1b9c.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 Table = tuple[dict[int, float], dict[int, float]]
-"""Creating, destroying."""
+"""Seconds of creating and of destroying."""
 
 A30: Table = ({1: 0.11, 2: 0.12, 4: 0.13}, {1: 0.10, 2: 0.10, 4: 0.10})
 A100: Table = (
@@ -23,12 +23,12 @@ H100: Table = (
 
 
 def of(family: str) -> Table:
-    """The table of a family: Blackwell, which nobody measured, counts as H100."""
+    """Return the table of a family. Blackwell, for which there are no measurements, counts as H100."""
     return A30 if family.startswith("a30") else A100 if family.startswith(("a100", "ga100")) else H100
 
 
 def seconds(table: Table, destroyed: Iterable[str], created: Iterable[str]) -> float:
-    """Calls on one GPU run one after another. Names are profile names: ``3g.20gb``."""
+    """Sum the seconds of calls on one GPU, which run one after another. Names are profile names: ``3g.20gb``."""
     create, destroy = table
     return sum(_nearest(destroy, name) for name in destroyed) + sum(_nearest(create, name) for name in created)
 

@@ -1,6 +1,6 @@
-"""What holds for all tests: the fork server, retries, and layers that must run.
+"""Settings for all tests: the fork server, retries, and required layers.
 
-A skip in a layer that must run is a failure: ``ALIQUOT_REQUIRE`` names the layers (folders of ``tests``).
+A skip in a required layer is a failure: ``ALIQUOT_REQUIRE`` names these layers (folders of ``tests``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ pytest_plugins = ["support.distribution", "support.measuring", "support.selectio
 HERE = Path(__file__).resolve().parent
 REQUIRED = {name for name in os.environ.get("ALIQUOT_REQUIRE", "").split(",") if name}
 RETRIED = frozenset({"browser", "containers", "docs", "libvirt", "prometheus", "slurm", "vm"})
-"""Layers that talk to programs that are not ours. What fails there is tried once more, and shown with its first failure
-either way: those programs are late on a busy machine. A failure anywhere else is a failure.
+"""Layers whose tests use programs that are not ours. The suite retries a failed test of them once and reports the first
+failure in any case, because those programs are slow on a busy host. A failure in any other layer is a failure.
 """
 ELSEWHERE = (
     "KUBEBUILDER_ASSETS",
@@ -40,14 +40,14 @@ ELSEWHERE = (
     "no systemd is installed",
     "this machine has VFIO",
 )
-"""Words in the reasons of skips that are fine in any layer: no package brings these components, or running them takes
-rights that a build machine may lack. The run lists them.
+"""Texts in the reasons of skips that are accepted in any layer: no package contains the component, or running it needs
+rights that a build host may lack. The run lists these skips.
 """
 
 
 def _one_build_of_the_shim() -> None:
-    """It is the same for every state directory: built once per run, not once per test. Made by the first process and
-    removed by it alone, not by its workers and children.
+    """Build the shim once per run instead of once per test: it is the same for every state directory. The first process
+    creates it, and only that process removes it, not its workers and children.
     """
     if "ALIQUOT_CACHE_DIR" in os.environ:
         return
@@ -71,8 +71,8 @@ if unknown:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start the fork server from the thread that lasts, in each process that runs tests. A run in the background of a
-    script ignores Ctrl-C, and what it starts would too.
+    """Start the fork server from the main thread, in each process that runs tests. A shell script starts background
+    runs with SIGINT ignored, which the commands under test would inherit.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,7 +83,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector what is collected here: it stays until the end, and each look at it takes long."""
+    """Freeze the collected objects for the garbage collector: they stay until the end, and each pass over them is
+    slow.
+    """
     gc.disable()
     try:
         return (yield)
@@ -93,7 +95,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what may be tried once more."""
+    """Mark the tests that may be retried."""
     for item in items:
         if layer(item.path) in RETRIED:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
@@ -114,7 +116,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which API servers the Kubernetes tests ran on."""
+    """Print the API servers that the Kubernetes tests ran on."""
     reports = [report for rows in terminalreporter.stats.values() for report in rows]
     players = ("system/kubernetes/", "system/harvester/")
     if any(name in getattr(report, "nodeid", "") for report in reports for name in players):

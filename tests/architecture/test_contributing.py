@@ -1,4 +1,4 @@
-"""What contributors are asked for: commit subjects, hooks whose programs exist, templates that a forge can read."""
+"""Rules for contributions: commit subjects, hooks whose programs exist, templates that a forge can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the image is built from: a pinned base, locked packages with hashes, and a bill of materials that says so."""
+"""Contents of the image: a pinned base, locked packages with hashes, and a bill of materials that lists them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ CONTAINERFILE = build_lock.CONTAINERFILE.read_text()
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_a_lock_agrees_with_the_project(lock: Path) -> None:
-    """Each requirement is met by what is locked, each locked package has hashes, and each is needed by another."""
+    # A locked version meets each requirement. Each locked package has hashes, and a requirement or another package
+    # needs it.
     packages = {p.name: p for p in build_lock.read(lock.read_text())}
     for text in LOCKS[lock]:
         need = Requirement(text)
         locked = packages[canonicalize_name(need.name)]
-        assert need.specifier.contains(locked.version), f"{lock.name} has {locked.version}, pyproject.toml says {text}"
+        assert need.specifier.contains(locked.version), (
+            f"{lock.name} has {locked.version}, pyproject.toml requires {text}"
+        )
         assert "aliquot" in locked.parents, f"{need.name} is missing as a requirement: make lock"
     needed = {canonicalize_name(Requirement(text).name) for text in LOCKS[lock]}
     for package in packages.values():
@@ -51,7 +54,7 @@ def test_the_bill_of_materials_is_current() -> None:
 
 
 def test_the_image_installs_nothing_that_is_not_locked() -> None:
-    """Every base is the pinned one, and pip gets a lock, or may not look anywhere."""
+    # Every stage uses the pinned base image. pip either gets a lock file or has no index.
     assert re.findall(r"(?m)^FROM (\S+)", CONTAINERFILE) == ["$BASE", "$BASE"]
     with pytest.raises(ValueError, match="pins no base"):
         build_lock.sbom("", "ARG BASE=debian:12-slim\n", "1")

@@ -1,4 +1,4 @@
-"""No module imports itself by way of others: whoever reads one reads what it stands on first."""
+"""Import cycles: no module imports itself through other modules, so that each can be read after those it builds on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TREE = {
 
 
 def imported(module: str, text: str, modules: dict[str, str]) -> Iterator[str]:
-    """The modules that a text names anywhere: at its top, inside functions, for type checkers alone."""
+    """Return the modules that a source text imports anywhere: at the top, in functions, or for type checkers only."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module} imports by a relative name"
@@ -33,7 +33,7 @@ def imported(module: str, text: str, modules: dict[str, str]) -> Iterator[str]:
 
 
 def check(modules: dict[str, str]) -> None:
-    """Raises CycleError, which names the modules of a circle."""
+    """Check for import cycles. Raises CycleError, which names the modules of the cycle."""
     TopologicalSorter({name: set(imported(name, text, modules)) for name, text in modules.items()}).prepare()
 
 

@@ -1,4 +1,4 @@
-"""One mechanism each: what runs a program, what makes pauses grow, what writes a file."""
+"""Single mechanisms: one way each to run a program, to back off, and to write a file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def modules() -> tuple[tuple[str, ast.Module], ...]:
 
 @cache
 def names() -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
-    """The modules, with the attributes that each names as ``os.replace``, and the names of all its attributes."""
+    """Return each module with the attributes that it accesses, dotted (``os.replace``) and by their last name."""
     return tuple((name, frozenset(dotted(tree)), frozenset(attributes(tree))) for name, tree in modules())
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The modules that are imported anywhere in a file, by their full names."""
+    """Return the full names of all modules that a file imports."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -38,7 +38,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def dotted(tree: ast.AST) -> set[str]:
-    """The attributes that a file names, as ``os.system``."""
+    """Return the attributes that a file accesses, as dotted names such as ``os.system``."""
     return {
         f"{node.value.id}.{node.attr}"
         for node in ast.walk(tree)
@@ -55,7 +55,7 @@ def test_one_module_runs_programs() -> None:
 
 
 def test_the_core_keys_nothing_by_the_identity_of_objects() -> None:
-    """The same values give the same result, whichever objects carry them."""
+    # Equal values give the same result, even if different objects hold them.
     found = [
         name
         for name, tree in modules()
@@ -71,13 +71,13 @@ def test_the_core_keys_nothing_by_the_identity_of_objects() -> None:
 
 
 def test_two_modules_fork() -> None:
-    """A watch forks what draws its picture, and the simulator's server detaches itself."""
+    # A watch forks the process that draws its picture, and the simulator's server daemonizes itself.
     forking = {name for name, dotted, _ in names() if dotted & {"os.fork", "os.forkpty", "pty.fork"}}
     assert forking == {"cli/watch/child_process.py", "sim/server.py"}
 
 
 def test_a_command_that_runs_no_program_does_not_import_the_runner() -> None:
-    """Below the command line, whose start is measured, it is imported where a program is run."""
+    # The start of the command line is measured: it imports the runner only to run a program.
     eager = [
         name
         for name, tree in modules()
@@ -93,14 +93,14 @@ RUNNER_MODULE = "aliquot.foundation.bounded_process"
 OPENED_FOR_WRITING = {
     # a device or a pipe that the user named; links of other users are refused before
     "cli/framework/owned_files.py": 1,
-    # in a folder that tempfile has just made
+    # in a folder that tempfile has just created
     "sim/shim_build.py": 1,
     "slurm/files/slurmd_validation.py": 3,
 }
 
 
 def test_a_file_that_is_made_is_not_made_through_a_link() -> None:
-    """Another user could lay one in a folder that both can write in."""
+    # Another user could create a link in a folder that both can write to.
     makers = [(name, tree) for name, tree in modules() if "O_CREAT" in attributes(tree)]
     functions = [(name, node) for name, tree in makers for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     making = [(name, found) for name, node in functions if "O_CREAT" in (found := attributes(node))]
@@ -111,7 +111,7 @@ def test_a_file_that_is_made_is_not_made_through_a_link() -> None:
 
 
 def opens_for_writing(node: ast.AST) -> bool:
-    """Whether it opens a path, and not a descriptor, in a mode that may write."""
+    """Report whether a call opens a path, and not a descriptor, in a mode that may write."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute) and node.args):
         return False
     called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
@@ -137,23 +137,23 @@ def test_one_module_makes_pauses_grow() -> None:
 
 
 RENAMES = {"os.replace", "os.rename", "os.renames", "os.link", "shutil.move", "shutil.copyfile"}
-"""What could make a second way to replace a file."""
+"""Calls that could become a second way to replace a file."""
 WRITES = {"write_text", "write_bytes"}
 NO_STATE = {
-    "cdi/spec_files.py",  # CDI's own format, made again from the GPUs
+    "cdi/spec_files.py",  # CDI's own format, generated again from the GPUs
     "cli/framework/owned_files.py",  # a file that the user named
     "metrics/page.py",  # Prometheus' own format
-    "sim/server.py",  # words of the simulator's process
+    "sim/server.py",  # the driver branch and the command line of the simulator
     "sim/shim_build.py",  # a compiled library
     "sim/tools/api.py",  # programs
     "slurm/files/gpu_numbering.py",  # below /run, read by each task of a job: written again with gres.conf
     "slurm/jobs/dcgm_mapping.py",  # dcgm-exporter's own format
     "slurm/node/change_record.py",  # gres.conf and slurm.conf
     "slurm/node/device_nodes.py",  # device nodes
-    "hardware/state/journal.py",  # appends; lines with checksums of their own
+    "hardware/state/journal.py",  # appends lines that have their own checksums
     "foundation/state_store.py",
 }
-"""The modules that replace a file: all other state is a ``StateFile``."""
+"""Modules that replace a file themselves. All other state is a ``StateFile``."""
 
 
 def test_one_function_replaces_files() -> None:
@@ -165,7 +165,7 @@ def test_one_function_replaces_files() -> None:
 
 
 def test_state_is_kept_in_the_state_store() -> None:
-    """A new file must be a ``StateFile``, or say here why it is none."""
+    # A new state file is a ``StateFile``, or the list here gives the reason why not.
     found = {name for name, dotted, _ in names() if dotted & {"atomic_file.replace", "atomic_file.rename"}}
     assert found == NO_STATE
     hidden = {"from aliquot.foundation.atomic_file", "atomic_file as "}
@@ -173,12 +173,14 @@ def test_state_is_kept_in_the_state_store() -> None:
 
 
 def attributes(tree: ast.AST) -> set[str]:
-    """The names of all attributes that a file uses."""
+    """Return the names of all attributes that a file accesses."""
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def growing(tree: ast.Module) -> list[int]:
-    """Lines with 2 to the power of something, or with ``x = min(x * 2, ...)``: pauses that double by hand."""
+    """Return the lines with a power of 2 or with ``x = min(x * 2, ...)``, which is a hand-written exponential
+    back-off.
+    """
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
@@ -194,7 +196,7 @@ def growing(tree: ast.Module) -> list[int]:
 
 
 def multiplied(node: ast.expr, names: set[str]) -> bool:
-    """True for a product of one of these names and a number."""
+    """Report whether a node is a product of one of these names and a number."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False
     sides = (node.left, node.right)
@@ -214,10 +216,10 @@ ENDING = {"signal.SIGINT", "signal.SIGTERM", "signal.SIGHUP"}
 
 
 def test_one_module_hears_the_signals_that_end_a_command() -> None:
-    """The terminal's own signals, a new size and Ctrl-Z, are heard where the picture is drawn."""
+    # The module that draws the picture handles the terminal's own signals (a new size, Ctrl-Z).
     hearing = {name for name, tree in modules() if dotted(tree) & HEARS or "add_signal_handler" in attributes(tree)}
     assert hearing == {"foundation/signals.py", "cli/watch/watch.py"}
     watch = ast.parse((SOURCE / "cli/watch/watch.py").read_text())
-    assert dotted(watch) & ENDING <= {"signal.SIGINT"}, "compared, not heard"
+    assert dotted(watch) & ENDING <= {"signal.SIGINT"}, "compared, not handled"
     wakers = {name for name, tree in modules() if "signal.set_wakeup_fd" in dotted(tree)}
     assert wakers == {"foundation/call_watchdog.py", "foundation/signals.py", "cli/watch/watch.py"}

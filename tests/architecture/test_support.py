@@ -1,4 +1,4 @@
-"""What the suite itself rests on: processes that are forked, ended with their run, measured and drawn."""
+"""Machinery of the test suite: fork servers, the end of processes with their run, measurements, and recordings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,21 +19,15 @@ import pytest
 from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
 from support import forkserver, selection
+from support.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINED = [sys.executable, str(ROOT / "tools/contained.py")]
 ALIQUOT = [sys.executable, "-m", "aliquot"]
 
 
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def marked(mark: str) -> list[str]:
-    """The command lines of all processes that were started with ``MARK=mark`` in their environment."""
+    """Return the command lines of all processes that were started with ``MARK=mark`` in their environment."""
     found = []
     for each in Path("/proc").iterdir():
         try:
@@ -46,7 +39,7 @@ def marked(mark: str) -> list[str]:
 
 
 def forked() -> set[str]:
-    """The pids of this process's fork servers, and of what they have forked."""
+    """Return the pids of this process's fork servers and of the processes that they forked."""
     found = set()
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -67,7 +60,7 @@ if sys.argv[2] == "forked":
     control.launch = forkserver.launch
 control.start(folder, "a100-sxm4-40gb", "n")
 standin = Standin().start()
-words = [sys.executable, "-m", "aliquot", "show", "--watch=0.1", "--node", "n"]
+words = [sys.executable, "-m", "aliquot", "show", "--watch=0.1", "--sim", "n"]
 env = {**os.environ, "ALIQUOT_STATE_DIR": folder}
 forkserver.Popen(words, env=env, stdout=subprocess.DEVNULL)
 subprocess.Popen(["sh", "-c", "setsid sleep 600 & exit"])
@@ -79,7 +72,7 @@ time.sleep(600)
 @pytest.mark.parametrize("way", ["forked", "fresh"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path, number: int, way: str) -> None:
-    """A simulator's server, a command that watches, a daemon that has left its session."""
+    # Covers a simulator's server, a command that watches, and a daemon that has left its session.
     mark = f"{tmp_path}"
     env = {**os.environ, "MARK": mark, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
     runner = subprocess.Popen([*CONTAINED, sys.executable, "-c", RUNNER, str(tmp_path), way], env=env)
@@ -114,7 +107,7 @@ def test_a_run_fails_above_its_budget_orphans_included(most: str, code: int, ver
 class TestAForkedCommand:
     def test_is_a_child_with_the_streams_and_the_exit_code_of_a_process(self, tmp_path: Path) -> None:
         env = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path / "none"), "NO_COLOR": "1"}
-        words = [*ALIQUOT, "show", "--node", "nowhere"]
+        words = [*ALIQUOT, "show", "--sim", "nowhere"]
         forked = forkserver.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, err = forked.communicate()
         fresh = subprocess.run(words, env=env, capture_output=True, text=True)
@@ -122,7 +115,7 @@ class TestAForkedCommand:
         assert (forked.returncode, out, err) == (fresh.returncode, fresh.stdout, fresh.stderr)
         assert forked.returncode == 20
 
-    def test_reads_stdin_and_works_where_it_is_told(self, tmp_path: Path) -> None:
+    def test_reads_stdin_and_works_in_the_given_folder(self, tmp_path: Path) -> None:
         (tmp_path / "w.yaml").write_text("version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n")
         for words, text in ((["w.yaml"], None), (["-"], (tmp_path / "w.yaml").read_text())):
             words = [*ALIQUOT, "mig-parted", "assert", "--valid-config", "-c", "a", "-f", *words]
@@ -132,7 +125,7 @@ class TestAForkedCommand:
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
     def test_hears_signals(self, tmp_path: Path, number: int) -> None:
-        words = [*ALIQUOT, "show", "--watch=1", "--node", "n"]
+        words = [*ALIQUOT, "show", "--watch=1", "--sim", "n"]
         env = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path)}
         child = forkserver.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         child.send_signal(number)
@@ -158,7 +151,7 @@ class TestAForkedCommand:
         assert not forkserver.forkable(words, {**os.environ, **env})
 
     @pytest.mark.parametrize("fresh", [False, True])
-    def test_is_in_the_mounts_that_it_is_told_forked_or_not(self, tmp_path: Path, fresh: bool) -> None:
+    def test_is_in_the_given_mounts_forked_or_not(self, tmp_path: Path, fresh: bool) -> None:
         if os.geteuid() != 0:
             pytest.skip("containers need root: unshare --mount")
         script = 'mount -t tmpfs none "$1" && echo broken >"$1/w.yaml" && echo ready && exec cat'
@@ -242,9 +235,9 @@ def test_a_file_stays_with_one_worker_and_the_first_takes_those_that_compute(tmp
 
 
 class TestTheLauncher:
-    """What scripts start instead of the interpreter."""
+    """The launcher that scripts start instead of the interpreter."""
 
-    WATCH = ("-m", "aliquot", "show", "--watch=0.2", "--node", "n")
+    WATCH = ("-m", "aliquot", "show", "--watch=0.2", "--sim", "n")
 
     @pytest.fixture
     def env(self, tmp_path: Path) -> Iterator[dict[str, str]]:
@@ -253,7 +246,7 @@ class TestTheLauncher:
         yield {**os.environ, "ALIQUOT_STATE_DIR": state, "NO_COLOR": "1"}
         control.stop(state)
 
-    @pytest.mark.parametrize("words", [["show", "--node", "nowhere"], ["--version"], ["plan", "--gpu", "0", "--bad"]])
+    @pytest.mark.parametrize("words", [["show", "--sim", "nowhere"], ["--version"], ["plan", "--gpu", "0", "--bad"]])
     def test_gives_what_the_interpreter_gives(self, env: dict[str, str], words: list[str]) -> None:
         asked, fresh = (
             subprocess.run([python, "-m", "aliquot", *words], env=env, capture_output=True, text=True)
@@ -290,14 +283,15 @@ class TestTheLauncher:
                 socket.send_fds(each, [struct.pack("=i", 1000)], [0, 1, 2])
                 each.sendall(b"half of it")
             gone.close()
-            words = [forkserver.python(), "-m", "aliquot", "show", "--node", "n"]
+            words = [forkserver.python(), "-m", "aliquot", "show", "--sim", "n"]
             assert subprocess.run(words, env=env, capture_output=True, timeout=20).returncode == 0
 
     @pytest.mark.parametrize(
         ("answer", "code"), [(b"", 70), (struct.pack("=i", -1), 0), (struct.pack("=i", 3 << 8), 3)]
     )
     def test_lost(self, tmp_path: Path, answer: bytes, code: int) -> None:
-        """A refused program starts in an interpreter. One whose server has ended may have run: it is not run again."""
+        # A program that the server refused starts in an interpreter. If the server ended, the program may have run: it
+        # is not run again.
         program = shutil.copy(forkserver.python(), tmp_path)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(tmp_path / "lean"))
@@ -358,7 +352,7 @@ class TestTheLauncher:
 
 @pytest.mark.slow
 def test_a_run_in_the_background_can_be_interrupted() -> None:
-    """A script ignores Ctrl-C for what it starts in the background: 34 tests that interrupt something failed."""
+    # A shell script starts background commands with SIGINT ignored, which made 34 tests fail that interrupt a command.
     one = "unit/hardware/kernel/test_kernel_tools.py::test_an_interrupt_from_the_keyboard_waits_for_its_end"
     words = shlex.join([sys.executable, "-m", "pytest", "-n", "0", f"tests/{one}"])
     done = subprocess.run(["sh", "-c", f"trap '' INT; exec {words}"], cwd=ROOT, capture_output=True, text=True)

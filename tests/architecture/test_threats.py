@@ -1,4 +1,6 @@
-"""Each threat of docs/security.md names what prevents it, and tests that exist."""
+"""Threat table of docs/security.md: each threat names its prevention and existing tests, and each shipped component has
+a row.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/security.md"
@@ -19,7 +22,7 @@ _SEPARATORS = re.compile(r"[\s,]*")
 
 
 def rows(text: str) -> Iterator[list[str]]:
-    """The rows of every table in the section of the threats, without its head."""
+    """Yield the rows of every table in the threats section, without the header."""
     section = text.partition("\n## Threats\n")[2].partition("\n## ")[0]
     for line in section.splitlines():
         if line.startswith("|"):
@@ -29,7 +32,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def faults(text: str) -> list[str]:
-    """What is wrong with each row."""
+    """Return the errors of each row."""
     found = []
     for cells in rows(text):
         if len(cells) != len(HEAD) or not all(cells):
@@ -44,7 +47,7 @@ def faults(text: str) -> list[str]:
 
 @cache
 def collected(path: str) -> frozenset[str]:
-    """The names of the tests that pytest collects from a file, those of a class behind its name."""
+    """Return the names of the tests that pytest collects from a file. Tests of a class follow its name."""
     file = ROOT / path
     if not file.is_file() or not file.name.startswith("test_"):
         return frozenset()
@@ -55,6 +58,24 @@ def collected(path: str) -> frozenset[str]:
         elif isinstance(node, _FUNCTION):
             found.append(node.name)
     return frozenset(name for name in found if name.rpartition("::")[2].startswith("test_"))
+
+
+def shipped() -> set[str]:
+    """Return the names of all services and workloads in ``deploy`` that run Aliquot."""
+    units = {path.name for path in (ROOT / "deploy").glob("*/*.service")}
+    workloads = set()
+    for path in (ROOT / "deploy").glob("kubernetes*/**/*.yaml"):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document and document["kind"] in ("DaemonSet", "Deployment"):
+                workloads.add(document["metadata"]["name"])
+    return units | workloads
+
+
+def test_every_component_that_is_shipped_has_a_row() -> None:
+    section = PAGE.read_text().partition("\n## Components")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([\w.@-]+)`", section))
+    assert len(shipped()) > 10
+    assert shipped() - named == set()
 
 
 def test_every_threat_names_tests_that_exist() -> None:

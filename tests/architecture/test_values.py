@@ -1,4 +1,6 @@
-"""Values are frozen: what one part has seen, no other part can change. The package that is imported is read."""
+"""Immutable values: no part of the program can change a value that another part has read. Checks the imported
+package.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import aliquot
 
 PACKAGE = Path(aliquot.__path__[0])
 STATE = "sim/state.py"
-"""What the simulator keeps: everything in it changes."""
+"""The simulator's state, in which everything changes."""
 CHANGED = {
     *(
         "cli/framework/progress.py:GpuProgress",
@@ -21,7 +23,7 @@ CHANGED = {
     *("hardware/state/journal_import.py:_Older", "hardware/state/journal_reader.py:_Line"),
     *("kubernetes/label_agent/controller/pending_pods.py:_WaitingPod", "slurm/client/rest_client.py:_Api"),
 }
-"""Structs that one function, or one object, fills and keeps to itself."""
+"""Structs that one function or one object fills and keeps to itself."""
 
 
 def test_values_are_frozen() -> None:

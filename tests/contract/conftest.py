@@ -1,4 +1,4 @@
-"""Simulated nodes for the contract suites: one server per module, one node per test, two ways to speak to it."""
+"""Simulated nodes for the contract suites: one server per module, one node per test, two ways to access it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from aliquot.sim.client import SimClient
 
 KINDS = ("direct", "shim")
 EVERY = (*KINDS, "smi")
-"""``smi`` is nvidia-smi by commands: it has no session, and tells no more than that program prints."""
+"""``smi`` runs nvidia-smi commands: it has no session and reports only what that program prints."""
 
 _numbers = count(1)
 
 
 class Machine:
-    """A simulated node: ``node`` acts on it from outside, ``open`` gives backends that the test need not close."""
+    """A simulated node: ``node`` acts on it from outside, ``open`` returns backends that the test need not close."""
 
     def __init__(self, state_dir: str, template: str) -> None:
         self.state_dir = state_dir
-        # A library stays loaded for the life of a process, by its path: no two nodes of a run have the same name.
+        # A process keeps a loaded library by its path until it ends. No two nodes of a run therefore share a name.
         self.name = control.start(state_dir, template, f"n{next(_numbers)}")
         self.node = SimClient(state_dir, self.name)
         self._open: list[NodeGpuDriver] = []
 
     def open(self, kind: str) -> NodeGpuDriver:
-        """A backend: ``direct`` is SimBackend, ``shim`` the real NVML backend over this node's library, ``smi`` the one
-        over its nvidia-smi.
+        """Open a backend: ``direct`` is SimBackend, ``shim`` the real NVML backend with this node's library, ``smi``
+        the one with its nvidia-smi.
         """
         backend = {"direct": self._direct, "shim": self._shim, "smi": self._smi}[kind]()
         self.closing(backend)
         return backend
 
     def closing(self, backend: NodeGpuDriver) -> None:
-        """Close this one too, at the end."""
+        """Close this backend, too, at the end."""
         self._open.append(backend)
 
     def _direct(self) -> NodeGpuDriver:
@@ -67,7 +67,7 @@ class Machine:
         return SmiBackend(programs, self.name, lambda: driver_gpus(SimFiles(self.node)))
 
     def writes(self) -> list[str]:
-        """The names of the write calls that reached the node."""
+        """Return the names of the write calls that reached the node."""
         return [c["call"] for c in self.node.calls() if c["call"] in control.WRITE_CALLS]
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def machine(state_dir: str) -> Iterator[Callable[[str], Machine]]:
-    """Starts a node from a template; it is stopped after the test."""
+    """Start a node from a template. It is stopped after the test."""
     made: list[Machine] = []
 
     def start(template: str) -> Machine:
@@ -99,5 +99,5 @@ def machine(state_dir: str) -> Iterator[Callable[[str], Machine]]:
 
 
 def plain(value: object) -> object:
-    """A value as data, for comparison with a readable difference."""
+    """Convert a value to plain data, so that a comparison shows a readable difference."""
     return msgspec.to_builtins(value)

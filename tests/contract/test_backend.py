@@ -30,7 +30,7 @@ def layout(gpu: Gpu) -> list[tuple[str, str, list[tuple[str, str]]]]:
 
 
 def mig_gpu(backend: GpuDriver, index: int = 0) -> str:
-    """The address of a GPU, with MIG mode on."""
+    """Enable MIG mode on a GPU and return its address."""
     pci = gpu_of(backend, index).pci
     assert backend.set_mode(pci, True)
     return pci
@@ -98,7 +98,7 @@ def test_create_read_destroy(machine: Start, kind: str) -> None:
     backend = machine("a100-sxm4-40gb").open(kind)
     pci = mig_gpu(backend)
     half = backend.create_gpu_instance(pci, 9, 4, 4)
-    assert half == 2, "the id encodes the place: the upper half"
+    assert half == 2, "the id encodes the placement: the upper half"
     small = backend.create_gpu_instance(pci, 19, 0, 1)
     assert small == 7
     assert backend.create_compute_instance(pci, half, 2, None, 3) == 0
@@ -279,7 +279,7 @@ def test_our_own_session_refuses_a_reset_until_it_is_suspended(machine: Start, k
     assert backend.set_mode(pci, False)
 
 
-def test_two_lanes_suspend_at_once_and_a_third_waits(machine: Start, kind: str) -> None:
+def test_two_workers_suspend_at_once_and_a_third_waits(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb*3")
     backend = node.open(kind)
     pcis = [g.pci for g in backend.read().gpus]
@@ -300,18 +300,18 @@ def test_two_lanes_suspend_at_once_and_a_third_waits(machine: Start, kind: str) 
     assert ThreadWorkers().run(jobs) == pcis
 
 
-def test_lanes_for_different_gpus_run_at_once(machine: Start, kind: str) -> None:
+def test_workers_for_different_gpus_run_at_once(machine: Start, kind: str) -> None:
     backend = machine("h100-80gb-hbm3*4").open(kind)
     pcis = [mig_gpu(backend, n) for n in range(4)]
 
-    def lane(pci: str) -> int:
+    def worker(pci: str) -> int:
         for start in range(7):
             made = backend.create_gpu_instance(pci, 19, start, 1)
             backend.create_compute_instance(pci, made, 0, None, 1)
             backend.read_gpu(pci)
         return len(backend.read_gpu(pci).instances)
 
-    assert ThreadWorkers().run([partial(lane, pci) for pci in pcis]) == [7] * 4
+    assert ThreadWorkers().run([partial(worker, pci) for pci in pcis]) == [7] * 4
     for gpu in backend.read().gpus:
         assert [i.placement for i in gpu.instances] == [f"{n}:1" for n in range(7)]
 

@@ -1,4 +1,4 @@
-"""Every code that NVML can return becomes one clear error with a next step."""
+"""Error codes: each code that NVML can return becomes one clear error with a next step."""
 
 from __future__ import annotations
 

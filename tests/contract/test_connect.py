@@ -1,4 +1,4 @@
-"""From a node's name to a Connection: which backend, which places, what is said."""
+"""Resolution of a node's name to a Connection: the backend, the file locations, the messages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from contract.conftest import Machine
 Start = Callable[[str], Machine]
 
 
-def opened(node: Machine, said: list[str] | None = None) -> Connection:
-    notes: list[str] = [] if said is None else said
+def opened(node: Machine, messages: list[str] | None = None) -> Connection:
+    notes: list[str] = [] if messages is None else messages
     return connect(node.name, state_dir=node.state_dir, report=notes.append)
 
 
@@ -34,12 +34,12 @@ def no_compiler() -> str:
 
 def test_the_real_nvml_code_over_the_shim(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
-    said: list[str] = []
-    with opened(machine("a30"), said) as connection:
+    messages: list[str] = []
+    with opened(machine("a30"), messages) as connection:
         assert isinstance(connection.nvml, NvmlBackend)
         assert connection.simulated
         assert connection.backend.read().node == connection.node
-    assert said == []
+    assert messages == []
 
 
 def test_bad_bytes_in_the_mark_of_the_library_have_it_made_again(
@@ -58,21 +58,21 @@ def test_bad_bytes_in_the_mark_of_the_library_have_it_made_again(
 
 def test_direct_when_asked(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
-    said: list[str] = []
-    with opened(machine("a30"), said) as connection:
+    messages: list[str] = []
+    with opened(machine("a30"), messages) as connection:
         assert isinstance(connection.nvml, SimBackend)
-    assert said == []
+    assert messages == []
 
 
 def test_direct_without_a_compiler_and_says_so(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     node = machine("a30")
     monkeypatch.delenv("ALIQUOT_BACKEND", raising=False)
     monkeypatch.setattr(library, "provide", lambda root, name: no_compiler())
-    said: list[str] = []
-    with opened(node, said) as connection:
+    messages: list[str] = []
+    with opened(node, messages) as connection:
         assert isinstance(connection.nvml, SimBackend)
         assert connection.backend.read().gpus[0].family == "a30-24gb"
-    (sentence,) = said
+    (sentence,) = messages
     assert "no C compiler" in sentence
     monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
     with pytest.raises(AliquotError) as caught:
@@ -142,9 +142,10 @@ def test_journal_and_lock_belong_to_the_node(machine: Start) -> None:
 
 
 def test_a_connection_that_is_closed_has_no_file_open(machine: Start) -> None:
-    """A page or an agent opens a node for each change, for months: at one open file each it would run out of them."""
+    # A page or an agent opens a node for each change. If each left a file open, a process that runs for months would
+    # run out of descriptors.
     node = machine("a30")
-    with opened(node) as connection:  # libraries that stay loaded are opened now
+    with opened(node) as connection:  # opens the libraries that stay loaded
         connection.backend.read()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):

@@ -1,4 +1,6 @@
-"""The same work under every branch of the driver: what a branch lacks is done without, or refused in the plan."""
+"""Each driver branch does the same work. Aliquot works around a missing feature or reports it as a blocker in the
+plan.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ every_branch = pytest.mark.parametrize("version", VERSIONS)
 every_kind = pytest.mark.parametrize("kind", EVERY)
 
 
-def carry_out(backend: NodeGpuDriver, node: Machine, desired: Desired) -> ApplyOutcome:
+def execute_plan(backend: NodeGpuDriver, node: Machine, desired: Desired) -> ApplyOutcome:
     made = plan(backend.read(), desired)
     assert not made.blockers, made.blockers
     ports = ExecutionContext(
@@ -57,13 +59,13 @@ def compute(gpu: Gpu) -> list[list[str]]:
 def test_compute_instances_come_and_go(machine: Start, kind: str, version: str) -> None:
     node = machine(f"a100-sxm4-40gb@{version}")
     backend = node.open(kind)
-    wish = adhoc(["0"], ["2c.3g.20gb*2,1c.3g.20gb*2"], backend.read())
-    assert carry_out(backend, node, wish).status == "done"
+    desired = adhoc(["0"], ["2c.3g.20gb*2,1c.3g.20gb*2"], backend.read())
+    assert execute_plan(backend, node, desired).status == "done"
     gpu = backend.read().gpus[0]
     assert compute(gpu) == [["1c.3g.20gb", "2c.3g.20gb"]] * 2
-    assert verify(backend.read(), wish) == ()
+    assert verify(backend.read(), desired) == ()
     other = adhoc(["0"], ["1c.3g.20gb*3,3g.20gb"], backend.read())
-    assert carry_out(backend, node, other).status == "done"
+    assert execute_plan(backend, node, other).status == "done"
     assert verify(backend.read(), other) == ()
     with_place = {c["call"] for c in node.node.calls()} & {"GpuInstanceCreateComputeInstanceWithPlacement"}
     assert bool(with_place) == PLACES[version]
@@ -73,11 +75,11 @@ def test_compute_instances_come_and_go(machine: Start, kind: str, version: str) 
 def test_a_held_compute_instance_stays_and_others_come_beside_it(machine: Start, version: str) -> None:
     node = machine(f"a100-sxm4-40gb@{version}")
     backend = node.open("shim")
-    assert carry_out(backend, node, adhoc(["0"], ["1c.4g.20gb*4"], backend.read())).status == "done"
+    assert execute_plan(backend, node, adhoc(["0"], ["1c.4g.20gb*4"], backend.read())).status == "done"
     instance = backend.read().gpus[0].instances[0]
     held = next(c for c in instance.compute_instances if c.place.start == 1)
     node.node.hold(0, f"{instance.id}/{held.id}")
-    outcome = carry_out(backend, node, adhoc(["0"], ["1c.4g.20gb,2c.4g.20gb"], backend.read()))
+    outcome = execute_plan(backend, node, adhoc(["0"], ["1c.4g.20gb,2c.4g.20gb"], backend.read()))
     assert outcome.status == "done"
     after = backend.read().gpus[0]
     assert compute(after) == [["1c.4g.20gb", "2c.4g.20gb"]]
@@ -86,18 +88,20 @@ def test_a_held_compute_instance_stays_and_others_come_beside_it(machine: Start,
 
 @every_branch
 def test_a_placement_that_the_driver_does_not_choose(machine: Start, version: str) -> None:
-    """One compute instance at slot 2 and nothing else: only a driver that takes placements makes it."""
+    # Only a driver that accepts placements can create a single compute instance at slot 2.
     node = machine(f"a100-sxm4-40gb@{version}")
     backend = node.open("shim")
     inventory = backend.read()
     family = inventory.family(inventory.gpus[0])
     profile = family.by_name["3g.20gb"]
     part = next(c for c in profile.compute if c.name == "1c.3g.20gb")
-    wish = DesiredGpu(inventory.gpus[0].pci, True, (DesiredInstance(profile.id, profile.name, (part.id,), 0, (2,)),))
+    desired_gpu = DesiredGpu(
+        inventory.gpus[0].pci, True, (DesiredInstance(profile.id, profile.name, (part.id,), 0, (2,)),)
+    )
     before = len(node.writes())
-    made = plan(inventory, Desired((wish,)))
+    made = plan(inventory, Desired((desired_gpu,)))
     if PLACES[version]:
-        assert carry_out(backend, node, Desired((wish,))).status == "done"
+        assert execute_plan(backend, node, Desired((desired_gpu,))).status == "done"
         assert backend.read().gpus[0].instances[0].compute_instances[0].placement == "2:1"
         return
     assert [(b.rule, made.actions) for b in made.blockers] == [("COMPUTE_PLACEMENT", ())]
@@ -107,13 +111,13 @@ def test_a_placement_that_the_driver_does_not_choose(machine: Start, version: st
 
 @every_branch
 def test_a_change_that_fails_leads_back(machine: Start, version: str) -> None:
-    """The last creation is refused: two compute instances that stood at chosen places are there again."""
+    # The last creation is refused. The rollback creates two compute instances again at their chosen places.
     node = machine(f"a100-sxm4-40gb@{version}")
     backend = node.open("shim")
-    assert carry_out(backend, node, adhoc(["0"], ["2c.3g.20gb,1c.3g.20gb,2g.10gb"], backend.read())).status == "done"
+    assert execute_plan(backend, node, adhoc(["0"], ["2c.3g.20gb,1c.3g.20gb,2g.10gb"], backend.read())).status == "done"
     was = backend.read().gpus[0]
     node.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=23, calls=1)
-    outcome = carry_out(backend, node, adhoc(["0"], ["1g.5gb,2g.10gb"], backend.read()))
+    outcome = execute_plan(backend, node, adhoc(["0"], ["1g.5gb,2g.10gb"], backend.read()))
     assert outcome.status == "undone"
     now = backend.read().gpus[0]
     assert compute(now) == compute(was)
@@ -140,7 +144,7 @@ def test_another_driver_means_another_library(machine: Start) -> None:
 
 
 def test_every_function_that_the_oldest_branch_lacks_is_known_with_its_branch() -> None:
-    """Read out of the sources: what Aliquot calls, against what the driver's headers say."""
+    # Compares the calls in the sources with the headers of the driver.
     text = "".join(path.read_text() for path in Path(str(nvml_package.__file__)).parent.glob("*.py"))
     called = set(re.findall(r"\bnvml[A-Z]\w+", text)) & functions().keys()
     assert {name: functions()[name] for name in called if functions()[name] > FLOOR} == FIRST_WITH
@@ -153,15 +157,15 @@ def test_a_missing_function_is_named_with_its_branch(machine: Start) -> None:
     made = backend.create_gpu_instance(pci, 9, 0, 4)
     with pytest.raises(HardwareError) as caught:
         backend.create_compute_instance(pci, made, 0, 2, 1)
-    told = "\n".join(caught.value.details)
-    assert "driver 515.105.01 has no nvmlGpuInstanceCreateComputeInstanceWithPlacement" in told
+    message = "\n".join(caught.value.details)
+    assert "driver 515.105.01 has no nvmlGpuInstanceCreateComputeInstanceWithPlacement" in message
     assert "R525" in str(caught.value.next_step)
 
 
 def test_a_library_without_process_lists_is_read_and_nothing_is_destroyed(machine: Start) -> None:
     node = machine("a100-sxm4-40gb")
     backend = node.open("shim")
-    assert carry_out(backend, node, adhoc(["0"], ["3g.20gb,1g.5gb"], backend.read())).status == "done"
+    assert execute_plan(backend, node, adhoc(["0"], ["3g.20gb,1g.5gb"], backend.read())).status == "done"
     node.node.inject_fault("fail", call="DeviceGetComputeRunningProcesses", code=13)
     inventory = backend.read()
     assert [str(h) for i in inventory.gpus[0].instances for h in i.holders] == [
@@ -169,7 +173,7 @@ def test_a_library_without_process_lists_is_read_and_nothing_is_destroyed(machin
     ] * 2
     made = plan(inventory, adhoc(["0"], ["3g.20gb"], inventory))
     assert [b.rule for b in made.blockers] == ["HELD"]
-    assert "--policy wait" not in str(made.blockers[0].next_step), "nobody would see that it is idle"
+    assert "--policy wait" not in str(made.blockers[0].next_step), "the driver would not report that it is idle"
     more = adhoc(["0"], ["3g.20gb,1g.5gb,2g.10gb"], inventory)
-    assert carry_out(backend, node, more).status == "done", "only destruction is refused"
+    assert execute_plan(backend, node, more).status == "done", "only destruction is refused"
     assert verify(backend.read(), more) == ()

@@ -1,4 +1,4 @@
-"""Drivers that hang, do not match, are replaced, or only say that they did it: alike through every way to a driver."""
+"""Drivers that hang, do not match, are replaced, or report success without effect, through every way to a driver."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ TEMPLATES = [
 ]
 
 
-def look(node: Machine, kind: str) -> Facts:
-    """One look, closed again: an open session would leave a mode change pending on Ampere."""
+def read_node(node: Machine, kind: str) -> Facts:
+    """Read the facts once and close the session: an open session would leave a mode change pending on Ampere."""
     backend = node.open(kind)
     found = backend.facts()
     backend.close()
@@ -38,7 +38,7 @@ def look(node: Machine, kind: str) -> Facts:
 
 
 def cut(node: Machine) -> None:
-    """On GPU 0: a half that is split into compute instances of one and two slices, and a media instance."""
+    """Partition GPU 0: one half split into compute instances of one and two slices, and a media instance."""
     node.node.set_mode(0, True)
     half = node.node.create(0, "3g.20gb", 0, compute=False)
     backend = node.open("direct")
@@ -50,11 +50,11 @@ def cut(node: Machine) -> None:
 
 @every_kind
 def test_a_node_without_mig(machine: Start, kind: str) -> None:
-    facts = look(machine("a100-sxm4-40gb*5,tesla-t4@570.158.01"), kind)
+    facts = read_node(machine("a100-sxm4-40gb*5,tesla-t4@570.158.01"), kind)
     assert (facts.driver, facts.cuda, facts.host_product, facts.mig_devices) == ("570.158.01", (12, 8), "", ())
     assert [g.memory_mib for g in facts.gpus] == [40960] * 5 + [15360]
     assert [g.compute_capability for g in facts.gpus] == [(8, 0)] * 5 + [(7, 5)]
-    assert [g.numa_node for g in facts.gpus] == [0, 0, 0, 0, 1, 1], "four GPUs beside each processor"
+    assert [g.numa_node for g in facts.gpus] == [0, 0, 0, 0, 1, 1], "four GPUs on each processor"
     assert {(g.display, g.clique) for g in facts.gpus} == {(False, "")}
     assert facts.gpu(facts.gpus[5].pci) == facts.gpus[5]
 
@@ -63,7 +63,7 @@ def test_a_node_without_mig(machine: Start, kind: str) -> None:
 def test_mig_devices(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb")
     cut(node)
-    facts = look(node, kind)
+    facts = read_node(node, kind)
     pci = facts.gpus[0].pci
     uuids = [d.uuid for d in facts.mig_devices]
     assert len(set(uuids)) == 3
@@ -78,31 +78,31 @@ def test_mig_devices(machine: Start, kind: str) -> None:
 @every_kind
 def test_a_gpu_that_fell_off_the_bus_has_no_facts(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb*3")
-    whole = look(node, kind)
+    whole = read_node(node, kind)
     node.node.inject_fault("lost", gpu=1)
-    assert look(node, kind) == msgspec.structs.replace(whole, gpus=(whole.gpus[0], whole.gpus[2]))
+    assert read_node(node, kind) == msgspec.structs.replace(whole, gpus=(whole.gpus[0], whole.gpus[2]))
 
 
 @every_kind
 def test_a_workstation_board_and_a_rack(machine: Start, kind: str) -> None:
-    board = look(machine("rtx-pro-6000-blackwell-workstation-edition"), kind).gpus[0]
+    board = read_node(machine("rtx-pro-6000-blackwell-workstation-edition"), kind).gpus[0]
     assert (board.display, board.compute_capability, board.clique) == (True, (12, 0), "")
-    one, other = (look(machine("gb200*2"), kind) for _ in range(2))
+    one, other = (read_node(machine("gb200*2"), kind) for _ in range(2))
     cliques = {g.clique for g in (*one.gpus, *other.gpus)}
     assert len(cliques) == 1, "one rack"
     cluster, _, number = cliques.pop().partition(".")
     assert (len(cluster), number) == (36, "1")
-    assert look(machine("hgx-h200"), kind).gpus[0].clique == "", "a switch inside one machine is no clique"
+    assert read_node(machine("hgx-h200"), kind).gpus[0].clique == "", "a switch inside one host is not a clique"
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_both_ways_see_the_same(machine: Start, template: str) -> None:
+def test_both_backends_see_the_same(machine: Start, template: str) -> None:
     node = machine(template)
     if node.node.show()["gpus"][0]["mig"]["capable"]:
         node.node.set_mode(0, True)
         family = catalog.family(node.node.show()["gpus"][0]["family"])
         node.node.create(0, family.profiles[0].id)
-    direct, shim = look(node, "direct"), look(node, "shim")
+    direct, shim = read_node(node, "direct"), read_node(node, "shim")
     assert plain(shim) == plain(direct)
     assert shim == direct
 
@@ -112,8 +112,8 @@ def test_reading_facts_writes_nothing(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb")
     cut(node)
     before = node.writes()
-    first = look(node, kind)
-    assert look(node, kind) == first
+    first = read_node(node, kind)
+    assert read_node(node, kind) == first
     assert node.writes() == before
 
 
@@ -134,7 +134,7 @@ def sysfs(root: Path, pci: str, numa: str, pci_class: str) -> None:
 
 
 def test_the_place_in_a_real_machine_is_what_sysfs_says(machine: Start, tmp_path: Path) -> None:
-    """The NVML code looks at sysfs only where the GPUs are this machine's; here they are said to be."""
+    # The NVML code reads sysfs only for the GPUs of this host. The test declares the simulated ones as such.
     node = machine("a100-sxm4-40gb*3")
     library = control.library(node.state_dir, node.name)
     pcis = [g["pci"] for g in node.node.show()["gpus"]]
@@ -160,12 +160,13 @@ def test_a_board_without_dmi_has_its_model_from_the_device_tree(machine: Start, 
 
 
 def test_what_a_gpu_cannot_tell_is_left_open(machine: Start) -> None:
-    """A system on chip has no memory of its own, an old driver no fabric and no class: NOT_SUPPORTED is an answer."""
+    # A system on chip has no memory of its own. An old driver reports neither fabric nor class: NOT_SUPPORTED is an
+    # answer.
     node = machine("gb200,a100-sxm4-40gb")
     for call in ("DeviceGetMemoryInfo", "DeviceGetCudaComputeCapability", "DeviceGetPciClass", "DeviceGetNumaNode"):
         node.node.inject_fault("fail", call=call, code=codes.NOT_SUPPORTED, gpu=0)
     node.node.inject_fault("fail", call="DeviceGetGpuFabricInfo", code=codes.FUNCTION_NOT_FOUND, gpu=0)
-    bare, other = look(node, "shim").gpus
+    bare, other = read_node(node, "shim").gpus
     assert bare == GpuFacts(bare.pci, 0, (0, 0))
     assert other.memory_mib == 40960
 
@@ -174,7 +175,7 @@ def test_a_mig_device_that_goes_while_it_is_read_is_left_out(machine: Start) -> 
     node = machine("a100-sxm4-40gb")
     cut(node)
     node.node.inject_fault("fail", call="DeviceGetAttributes", code=codes.INVALID_ARGUMENT, calls=1)
-    assert [d.index for d in look(node, "shim").mig_devices] == [1, 2]
+    assert [d.index for d in read_node(node, "shim").mig_devices] == [1, 2]
 
 
 def test_another_refusal_is_an_error(machine: Start) -> None:
@@ -187,7 +188,8 @@ def test_another_refusal_is_an_error(machine: Start) -> None:
 
 @pytest.mark.parametrize(("mode", "share"), [(0, False), (1, False), (2, True), (3, False)])
 def test_a_share_of_a_host_s_gpu(machine: Start, monkeypatch: pytest.MonkeyPatch, mode: int, share: bool) -> None:
-    """NVML's virtualization modes: none, passed through, vGPU in a guest, host of vGPUs. No simulated one is a vGPU."""
+    # NVML's virtualization modes are none, passed through, vGPU in a guest, and host of vGPUs. No simulated GPU is a
+    # vGPU.
     backend = machine("a30").open("shim")
     assert isinstance(backend, NvmlBackend)
     monkeypatch.setattr(backend.session.nv, "nvmlDeviceGetVirtualizationMode", lambda handle: mode)

@@ -1,4 +1,4 @@
-"""The gate: nobody is inside while the session is closed, and it reopens when the last suspension ends."""
+"""Session gate: no call runs while the session is closed, and the session reopens when the last suspension ends."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_suspension_waits_for_who_is_inside() -> None:
     assert session.faults == []
 
 
-def test_a_session_that_cannot_reopen_blocks_nobody() -> None:
+def test_a_session_that_cannot_reopen_blocks_no_other() -> None:
     def fail() -> None:
         raise RuntimeError("no driver any more")
 

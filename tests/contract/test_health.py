@@ -1,4 +1,4 @@
-"""XIDs and what they make unfit, through NVML and without it: the same answers."""
+"""XIDs and the devices that they make unhealthy: NVML and the other sources give the same answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def seven(node: Machine) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_xid_of_an_instance_concerns_that_one_of_seven(machine: Start, kind: str) -> None:
-    """Each of them in turn: k8s-device-plugin knew one MIG device per GPU (issue 1929)."""
+    # Each instance in turn. k8s-device-plugin knew one MIG device per GPU (issue 1929).
     node = machine("a100-sxm4-40gb*2")
     seven(node)
     backend, health = watched(node, kind)
@@ -107,13 +107,13 @@ def test_the_event_set_is_let_go_before_a_mode_change_and_a_suspension(machine: 
     with backend.suspend():
         node.node.reset(0)
     node.node.inject_fault("xid", gpu=0, code=48)
-    assert health.poll(backend.read()) == frozenset(), "nobody watched: events in between are lost"
+    assert health.poll(backend.read()) == frozenset(), "without a session, events are lost"
     node.node.inject_fault("xid", gpu=0, code=48)
     assert health.poll(backend.read()) == {backend.read().gpus[0].uuid}
     backend.close()
-    told = [c["call"] for c in node.node.calls() if "EventSet" in c["call"] or "SetMigMode" in c["call"]]
-    told = [c for c in told if c != "EventSetWait"]
-    assert told == [
+    messages = [c["call"] for c in node.node.calls() if "EventSet" in c["call"] or "SetMigMode" in c["call"]]
+    messages = [c for c in messages if c != "EventSetWait"]
+    assert messages == [
         *("EventSetCreate", "EventSetFree", "DeviceSetMigMode"),
         *("EventSetCreate", "EventSetFree", "EventSetCreate", "EventSetFree"),
     ]
@@ -122,7 +122,7 @@ def test_the_event_set_is_let_go_before_a_mode_change_and_a_suspension(machine: 
     assert calls[calls.index("Shutdown") - 1] == "EventSetFree"
 
 
-def test_nobody_watches_while_a_mode_is_changed(machine: Start) -> None:
+def test_no_client_watches_while_a_mode_is_changed(machine: Start) -> None:
     node = machine("a100-sxm4-40gb")
     backend, health = watched(node, "shim")
     assert isinstance(backend, NvmlBackend)

@@ -1,4 +1,4 @@
-"""The Journal contract: what was appended durably is there after any end of the process, and nothing else is."""
+"""Journal contract: durable records, and no others, are there after any end of the process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 
 def run(log: FileJournal, *steps: str) -> str:
-    """A run with a begin record and these steps; its id."""
+    """Append a run with a begin record and these steps. Return its id."""
     name = log.new_run()
     log.append(JournalEntry("begin", name, boot=log.boot, change=msgspec.Raw(b'{"fingerprint":"f"}')), durable=True)
     for step in steps:
@@ -71,7 +71,7 @@ def test_a_torn_last_line_is_left_out_and_swallows_nothing(path: str) -> None:
     for cut in range(1, len(last)):
         Path(path).write_bytes(whole[:-cut])
         again = FileJournal(path, "b")
-        expected = ["", "a", "b"] if cut == 1 else ["", "a"]  # without its newline the line is whole all the same
+        expected = ["", "a", "b"] if cut == 1 else ["", "a"]  # the record is complete even without its newline
         assert [r.step for r in again.entries()] == expected
         again.append(JournalEntry("undo", again.entries()[-1].run, step="next"), durable=True)
         again.close()
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_journal_has_no_records(path: str, body: bytes) -> Non
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """Files can grow to 600 bytes: the next write fails as on a full disk (EFBIG), or is cut short."""
+    """Limit files to 600 bytes: the next write fails as on a full disk (EFBIG), or is truncated."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (600, before[1]))
@@ -138,7 +138,7 @@ def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
     link.symlink_to(target)
     run(FileJournal(str(link)), "mig")
     assert target.read_text() == "precious"
-    assert not link.is_symlink(), "what it led to is no journal: it was set aside"
+    assert not link.is_symlink(), "the target is not a journal: the link was set aside"
     link.unlink()
     target.write_text("")
     link.symlink_to(target)
@@ -158,7 +158,7 @@ def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest
     monkeypatch.setattr(os, "fsync", fsync)
     log = FileJournal(path, "b")
     log.append(JournalEntry("begin", "r"), durable=True)
-    assert len(synced) == 3, "the line, the folder that names the new file, and the one that names the new folder"
+    assert len(synced) == 3, "the line, the folder of the new file, and the parent of the new folder"
     log.append(JournalEntry("done", "r"), durable=False)
     assert len(synced) == 3
     log.append(JournalEntry("intent", "r"), durable=True)
@@ -166,7 +166,7 @@ def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest
 
 
 def test_a_failed_fsync_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel reports it once, and forgets what it could not write: the record must not count as written."""
+    # The kernel reports the failure once and drops the data, so the record must not count as written.
     log = FileJournal(path, "b")
     log.append(JournalEntry("begin", "r"), durable=True)
     real = os.fsync
@@ -182,8 +182,8 @@ def test_a_failed_fsync_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) 
     log.append(JournalEntry("intent", "r", step="next"), durable=True)
 
 
-def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lanes wait behind a third one's fsync; the one that serves both fails."""
+def test_a_failed_fsync_fails_for_every_worker_that_wrote_before_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two workers wait for the fsync of a third one. The fsync that covers all of them fails.
     log = FileJournal(path, "b")
     log.append(JournalEntry("begin", "r"), durable=True)
     entered, go_on, calls = threading.Event(), threading.Event(), list[int]()
@@ -197,7 +197,7 @@ def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, mon
         else:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def lane(name: str) -> None:
+    def worker(name: str) -> None:
         try:
             log.append(JournalEntry("intent", "r", step=name), durable=True)
             failures[name] = None
@@ -205,17 +205,17 @@ def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, mon
             failures[name] = error
 
     monkeypatch.setattr(os, "fsync", fsync)
-    lanes = [threading.Thread(target=lane, args=(name,)) for name in ("a", "b", "c")]
-    lanes[0].start()
+    workers = [threading.Thread(target=worker, args=(name,)) for name in ("a", "b", "c")]
+    workers[0].start()
     assert entered.wait(20)
-    for thread in lanes[1:]:
+    for thread in workers[1:]:
         thread.start()
     deadline = time.monotonic() + 20
     while len(read(path)) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     go_on.set()
-    for thread in lanes:
+    for thread in workers:
         thread.join()
     assert len(calls) == 2, "one fsync serves both"
     assert failures["a"] is None
@@ -237,17 +237,17 @@ def test_kill_9_after_a_durable_append_loses_nothing(path: str) -> None:
     assert [r.step for r in FileJournal(path, "b").entries()] == ["before the kill"]
 
 
-def test_lanes_append_at_once_without_mixing(path: str) -> None:
+def test_workers_append_at_once_without_mixing(path: str) -> None:
     log = FileJournal(path, "b")
 
-    def lane(name: str) -> None:
+    def worker(name: str) -> None:
         for n in range(50):
             log.append(JournalEntry("intent", "r", gpu=name, step=str(n)), durable=False)
 
-    lanes = [threading.Thread(target=lane, args=(str(n),)) for n in range(8)]
-    for thread in lanes:
+    workers = [threading.Thread(target=worker, args=(str(n),)) for n in range(8)]
+    for thread in workers:
         thread.start()
-    for thread in lanes:
+    for thread in workers:
         thread.join()
     found = log.entries()
     assert len(found) == 400
@@ -266,13 +266,13 @@ def test_a_long_journal_keeps_its_last_runs_and_never_the_run_in_the_middle(path
     for name in kept:
         assert sum(r.run == name for r in found) == 21
     with_plan = [r.run for r in found if r.change is not None]
-    assert with_plan[-1] == runs[-1], "the last run can be taken up again"
+    assert with_plan[-1] == runs[-1], "the last run can be resumed"
     assert len(with_plan) < len(kept), "older runs are thinned"
     assert not Path(path + ".new").exists()
 
 
 def test_a_run_is_recorded_though_another_process_cut_the_journal_down_meanwhile(path: str) -> None:
-    """An agent keeps its journal open between changes."""
+    # An agent keeps its journal open between changes.
     agent, other = FileJournal(path, "b"), FileJournal(path, "b", rotate_at=3000)
     run(agent, "a")
     first = os.stat(path).st_ino
@@ -312,18 +312,18 @@ def test_without_a_word_it_is_the_user_or_who_called_sudo(path: str, monkeypatch
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20_000), st.booleans()), max_size=12), st.integers(0, 40))
 def test_the_last_run_and_what_was_added_are_those_of_the_whole(runs: list[tuple[int, int, bool]], torn: int) -> None:
-    """However long it is, wherever it is cut, and whenever somebody looks."""
+    # The result does not depend on the length, on the place where the file is truncated, or on the time of the read.
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "change-journal.jsonl")
-        log, told, mark = FileJournal(path, "b"), list[JournalEntry](), JournalPosition()
-        for steps, size, look in runs:
+        log, reported, mark = FileJournal(path, "b"), list[JournalEntry](), JournalPosition()
+        for steps, size, number in runs:
             name = log.new_run()
             log.append(JournalEntry("begin", name, text="x" * size), durable=False)
             for n in range(steps):
                 log.append(JournalEntry("intent", name, step=str(n)), durable=False)
-            if look:
-                records, mark, anew = read_added(path, mark)
-                told = records if anew else told + records
+            if number:
+                records, mark, rewritten = read_added(path, mark)
+                reported = records if rewritten else reported + records
         log.close()
         if not runs:
             assert last_run(path) == []
@@ -333,34 +333,34 @@ def test_the_last_run_and_what_was_added_are_those_of_the_whole(runs: list[tuple
         found = read(path)
         assert last_run(path) == [r for r in found if r.run == found[-1].run]
         Path(path).write_bytes(whole)
-        records, _, anew = read_added(path, mark)
-        assert (records if anew else told + records) == read(path)
+        records, _, rewritten = read_added(path, mark)
+        assert (records if rewritten else reported + records) == read(path)
 
 
 def test_what_was_added_to_a_file_that_was_cut_down_is_all_of_it(path: str) -> None:
     log = FileJournal(path, "b", rotate_at=2000)
-    mark, told = JournalPosition(), 0
+    mark, reported = JournalPosition(), 0
     for n in range(60):
         name = log.new_run()
         log.append(JournalEntry("end", name, text=str(n)), durable=False)
-        records, mark, anew = read_added(path, mark)
-        told = len(records) if anew else told + len(records)
-        assert told == len(read(path))
+        records, mark, rewritten = read_added(path, mark)
+        reported = len(records) if rewritten else reported + len(records)
+        assert reported == len(read(path))
         assert records[-1].text == str(n)
 
 
-def test_a_line_that_is_not_whole_yet_is_told_when_it_is(path: str) -> None:
+def test_a_line_that_is_not_whole_yet_is_reported_when_it_is(path: str) -> None:
     log = FileJournal(path, "b")
     run(log, "a", "b")
     log.close()
     whole = Path(path).read_bytes()
     Path(path).write_bytes(whole[:-5])
-    records, mark, anew = read_added(path, JournalPosition())
-    assert ([r.step for r in records], anew) == (["", "a"], True)
+    records, mark, rewritten = read_added(path, JournalPosition())
+    assert ([r.step for r in records], rewritten) == (["", "a"], True)
     with open(path, "ab") as file:
         file.write(whole[-5:])
-    records, mark, anew = read_added(path, mark)
-    assert ([r.step for r in records], anew) == (["b"], False)
+    records, mark, rewritten = read_added(path, mark)
+    assert ([r.step for r in records], rewritten) == (["b"], False)
     assert read_added(path, mark) == ([], mark, False)
 
 

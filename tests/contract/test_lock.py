@@ -1,4 +1,4 @@
-"""The Lock contract: one holder at a time, named to the other, and nothing left by one that was killed."""
+"""Lock contract: one holder at a time, whose name the other process learns, and no lock left by a killed process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ with FileLock(sys.argv[1]).hold():
 
 @contextmanager
 def another_process(path: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the lock until its stdin is closed."""
+    """Start a process that holds the lock until its stdin is closed."""
     command = [sys.executable, "-c", HOLDER, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -95,7 +95,7 @@ def test_a_hook_that_outlives_us_does_not_inherit_it(path: str) -> None:
 
 
 def test_since_when_it_is_held_is_known(path: str) -> None:
-    """A run in the journal that began before is somebody else's."""
+    # An earlier run in the journal belongs to another process.
     assert since(path) == 0.0
     before = time.time()
     for _ in range(2):
@@ -117,8 +117,8 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_nobody_else_can_open_what_is_locked(tmp_path: Path) -> None:
-    """flock needs no right to write: a lock that everybody can read, everybody can hold."""
+def test_another_user_cannot_open_what_is_locked(tmp_path: Path) -> None:
+    # flock needs no write permission: any user who can read the lock file could hold the lock.
     lock, link = tmp_path / "lock", tmp_path / "link"
     lock.touch(0o644)
     with FileLock(str(lock)).hold():
@@ -132,7 +132,7 @@ def test_nobody_else_can_open_what_is_locked(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_that_cannot_be_read_names_nobody(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_names_no_owner(tmp_path: Path) -> None:
     assert lock._signature(str(tmp_path / "absent")) == ("", "", "")
     assert lock._holder(str(tmp_path / "absent")) == "another process"
     (tmp_path / "odd").write_bytes(b"not a pid\nplace")
@@ -140,13 +140,13 @@ def test_a_file_that_cannot_be_read_names_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signed", "told"), [("14505 ", "process 14505"), ("14505 aliquot", "process 14505 (aliquot)")]
+    ("signed", "message"), [("14505 ", "process 14505"), ("14505 aliquot", "process 14505 (aliquot)")]
 )
-def test_a_holder_without_a_command_is_named_by_its_number(signed: str, told: str, tmp_path: Path) -> None:
-    """A process in another namespace of processes has no command line that this one may read."""
+def test_a_holder_without_a_command_is_named_by_its_number(signed: str, message: str, tmp_path: Path) -> None:
+    # This process cannot read the command line of a process in another PID namespace.
     path = tmp_path / "lock"
     with FileLock(str(path)).hold():
         path.write_text(f"{signed}\n")
         with pytest.raises(LockedError) as refused, FileLock(str(path)).hold():
             pass
-    assert refused.value.holder == told
+    assert refused.value.holder == message

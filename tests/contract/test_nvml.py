@@ -1,5 +1,5 @@
-"""What only the NVML backend does: drivers that differ from the catalog, GPUs that are in no table, version fallbacks,
-its cost in calls and imports. Over the shim of simulated nodes.
+"""Features of the NVML backend only: drivers that differ from the catalog, GPUs without a table, version fallbacks, the
+number of calls and imports. Uses the shim of simulated nodes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def shim(node: Machine, proc_root: str | None = None) -> NvmlBackend:
     return own
 
 
-# -- a machine without a driver
+# -- a host without a driver
 
 
 def test_no_library(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_driver_below_another_root(machine: Start, tmp_path: Path) -> None:
 
 
 def test_a_simulated_nodes_library_is_never_taken_for_the_machines(machine: Start) -> None:
-    """The loader would answer the plain name with the library that is loaded already."""
+    # The loader returns an already loaded library for the plain name.
     shim(machine("a30"))
     error = unavailable_reason()
     if error is not None:
@@ -128,7 +128,7 @@ def test_an_unknown_gpu_on_a_driver_that_lists_nothing(machine: Start, monkeypat
 
 
 def test_names_that_moved_since_the_catalog(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver keeps its names; the catalog is the one that is changed here: same ids, older names."""
+    # The driver keeps its names. The test changes the catalog instead: same ids, older names.
     true = catalog.family("a30-24gb")
 
     def older(name: str) -> str:
@@ -164,7 +164,7 @@ def test_older_versions_of_the_profile_answer(machine: Start, version: int) -> N
     assert inventory.notes == ()
 
 
-# -- a GPU that is lost before it could be named
+# -- a GPU that is lost before its name is read
 
 
 def test_a_lost_gpu_is_named_by_the_kernel(machine: Start, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_lost_gpu_is_named_by_the_kernel(machine: Start, tmp_path: Path) -> No
     assert [g.pci for g in found.gpus] == [g.pci for g in before.gpus]
 
 
-def test_a_lost_gpu_that_nobody_names(machine: Start, tmp_path: Path) -> None:
+def test_a_lost_gpu_without_a_name(machine: Start, tmp_path: Path) -> None:
     node = machine("a30*2")
     node.node.inject_fault("fail", call="DeviceGetPciInfo", code=15, gpu=0, calls=1)
     found = shim(node, str(tmp_path)).read()
@@ -192,7 +192,7 @@ def test_a_gpu_that_falls_off_in_the_middle_of_a_look(machine: Start) -> None:
     assert [g.lost for g in backend.read().gpus] == [False, True, False]
 
 
-# -- each code arrives as its error
+# -- each code becomes its error
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 10, 15, 17, 19, 20, 23, 27, 999])
@@ -222,7 +222,7 @@ def test_a_half_done_create_is_seen(machine: Start) -> None:
 
 
 def server_pid(node: Machine) -> int:
-    """The process that hosts the node: the one that listens at its socket."""
+    """Return the pid of the node's server: the process that listens on its socket."""
     with closing(control.connect(simulated_nodes(node.state_dir), "control.sock")) as lines:
         return int(msgspec.json.decode(lines.request('{"do": "ping"}'), type=dict[str, int])["pid"])
 
@@ -235,11 +235,11 @@ def test_the_server_may_die_between_calls(machine: Start) -> None:
     assert backend.read() == before
 
 
-# -- what it costs
+# -- cost
 
 
 def test_calls_for_an_eight_gpu_node(machine: Start) -> None:
-    """The plan path: a look at an empty node, a second one, a look at a full one, one GPU."""
+    # Covers the plan path: two reads of an empty node, one of a full node, one of a single GPU.
     node = machine("dgx-a100")
     for index in range(8):
         node.node.set_mode(index, True)
@@ -261,7 +261,7 @@ def test_calls_for_an_eight_gpu_node(machine: Start) -> None:
 
 
 def test_what_opening_nvml_imports() -> None:
-    """ctypes.util costs as much as Python's start; without it the binding still has a working find_library."""
+    # An import of ctypes.util takes as long as Python's start. Without it the binding still has a working find_library.
     program = (
         "import sys, aliquot.hardware.nvml.backend as n\n"
         "from aliquot.hardware.nvml import binding as nvml_binding\n"
@@ -286,7 +286,7 @@ def test_the_binding_is_private() -> None:
 
 
 def test_copies_of_the_binding_share_classes_and_no_function() -> None:
-    """Each import of pynvml made its classes again, and ctypes keeps them: 1.3 MB for each session."""
+    # Each import of pynvml created its classes again, which ctypes never frees: 1.3 MB for each session.
     one, two = vars(nvml_binding.private_copy()), vars(nvml_binding.private_copy())
     assert one["NVMLError"] is two["NVMLError"]
     assert one["_nvmlGetFunctionPointer_cache"] is not two["_nvmlGetFunctionPointer_cache"]
@@ -296,11 +296,11 @@ def test_copies_of_the_binding_share_classes_and_no_function() -> None:
             wrapped = [c.cell_contents for c in function.__closure__ or () if isinstance(c.cell_contents, FunctionType)]
             functions += wrapped
             assert function.__globals__ is names, function
-        assert len(functions) > len({f.__name__ for f in functions}) > 400, "with those that a decorator wraps"
+        assert len(functions) > len({f.__name__ for f in functions}) > 400, "including decorated functions"
 
 
 def test_nodes_that_are_opened_at_the_same_time_have_a_binding_each() -> None:
-    """The page looks at a node and plans for it in threads: one saw the other's half-made module go."""
+    # The page reads a node and plans for it in threads: one thread lost a half-initialized module of the other one.
     code = (
         "import sys\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
@@ -327,7 +327,7 @@ def test_a_node_that_was_stopped_and_started_again(state_dir: str) -> None:
 
 
 def test_sessions_on_one_library_share_its_binding(machine: Start) -> None:
-    """Each made a copy of its own: the metrics server opens one every few seconds."""
+    # Each session copied the binding. The metrics server opens a session every few seconds.
     node = machine("a30")
     one, two = shim(node), shim(node)
     assert one.session.nv is two.session.nv
@@ -339,13 +339,13 @@ def test_sessions_on_one_library_share_its_binding(machine: Start) -> None:
 
 
 def loaded(name: str) -> tuple[int, int]:
-    """How many libraries below a node's directory are mapped, and how many descriptors are open."""
+    """Return how many libraries below a node's directory are mapped, and how many descriptors are open."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     return len({line.split()[4] for line in maps if f"/{name}/" in line}), len(os.listdir("/proc/self/fd"))
 
 
 def test_a_node_that_is_started_again_and_again_loads_one_library(state_dir: str) -> None:
-    """Each start left a library and a descriptor in a process that looked at the node."""
+    # Each start left a library and a descriptor in a process that read the node.
     found = []
     for _ in range(4):
         name = control.start(state_dir, "a30", "often")
@@ -356,7 +356,7 @@ def test_a_node_that_is_started_again_and_again_loads_one_library(state_dir: str
 
 
 def test_a_node_that_is_started_again_while_it_is_open(state_dir: str) -> None:
-    """The library in use stays with the node that is gone, and serves the next one when its session has ended."""
+    # The loaded library stays with the removed node. It serves the next node after its session has ended.
     backends = []
     for _ in range(4):
         name = control.start(state_dir, "a30", "held")

@@ -1,4 +1,4 @@
-"""Reading a GPU while somebody else cuts it: never an error, always a state that was there."""
+"""Reads during a repartition by another process: no errors, and each result is a state that existed."""
 
 from __future__ import annotations
 

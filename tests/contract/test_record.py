@@ -1,4 +1,4 @@
-"""``catalog check`` and ``catalog record`` over simulated nodes: silent when right, exact when wrong."""
+"""Output of ``catalog check`` and ``catalog record`` on simulated nodes: none without differences, exact otherwise."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def test_every_difference_is_found(machine: Start, monkeypatch: pytest.MonkeyPat
     backend = node.open("shim")
     monkeypatch.setattr(catalog, "family", lambda name: msgspec.structs.replace(true, profiles=wrong))
     found = record.check(backend)
-    told = {(d.profile, d.what): d.note for d in found.differences}
+    reported = {(d.profile, d.what): d.note for d in found.differences}
     names = [p.name for p in wrong]
-    assert told == {
+    assert reported == {
         (names[0], "SM"): False,
         (names[1], "dec engines"): False,
         (names[2], "placements"): False,
@@ -97,7 +97,7 @@ def test_a_missing_and_an_extra_profile(machine: Start, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("family", ["a100-40gb", "h100-80gb-sxm", "a30-24gb", "rtx-pro-6000-96gb", "b200-180gb"])
 def test_a_recorded_table_is_the_catalogs(machine: Start, family: str) -> None:
-    """What is recorded from a GPU passes through the catalog's builder and gives the table it was simulated from."""
+    # The catalog's builder accepts the recorded table and returns the table that the GPU was simulated from.
     from aliquot.sim.template import slug
 
     known = catalog.family(family)

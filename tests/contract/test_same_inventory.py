@@ -1,4 +1,4 @@
-"""SimBackend, the real NVML code over the shim, and the one over nvidia-smi see the same node, value for value."""
+"""Equal inventories: SimBackend, the NVML code on the shim, and the nvidia-smi backend read the same values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ TEMPLATES = [
 ]
 
 
-def look(node: Machine, kind: str) -> Inventory:
-    """One look. Closed again: an open session is a client, and would leave a mode change pending on Ampere."""
+def read_node(node: Machine, kind: str) -> Inventory:
+    """Read the node once and close the session: an open session is a client, which would leave a mode change pending on
+    Ampere.
+    """
     backend = node.open(kind)
     found = backend.read()
     backend.close()
@@ -33,21 +35,23 @@ def look(node: Machine, kind: str) -> Inventory:
 
 
 def same(node: Machine, but: int = -1) -> None:
-    """``but``: the GPU of which nvidia-smi tells less than the others."""
-    direct, shim = look(node, "direct"), look(node, "shim")
+    """Compare the inventories. nvidia-smi reports less than the others about the GPU ``but``."""
+    direct, shim = read_node(node, "direct"), read_node(node, "shim")
     assert plain(shim) == plain(direct)
     assert shim == direct
     assert shim.fingerprint == direct.fingerprint
-    smi = look(node, "smi")
-    told, expected = plain(smi), plain(direct)
+    smi = read_node(node, "smi")
+    reported, expected = plain(smi), plain(direct)
     if but >= 0:
-        told, expected = (plain([g for g in i.gpus if g.index != but]) for i in (smi, direct))
-    assert told == expected
+        reported, expected = (plain([g for g in i.gpus if g.index != but]) for i in (smi, direct))
+    assert reported == expected
 
 
 def fill(node: Machine) -> None:
-    """MIG mode on, and on each capable GPU what still fits of every profile, smallest first, one of them an orphan."""
-    for gpu in look(node, "direct").gpus:
+    """Enable MIG mode. On each capable GPU create every profile that still fits, smallest first, one of them as an
+    orphan.
+    """
+    for gpu in read_node(node, "direct").gpus:
         if not gpu.mig.capable or gpu.family is None:
             continue
         node.node.set_mode(gpu.index, True)
@@ -58,7 +62,7 @@ def fill(node: Machine) -> None:
                     node.node.create(gpu.index, profile.id, start, compute=made != 1)
                     made += 1
                 except AliquotError:
-                    continue  # does not fit beside the others
+                    continue  # does not fit next to the others
         assert made
 
 
@@ -66,7 +70,7 @@ def fill(node: Machine) -> None:
 def test_fresh_and_filled(machine: Start, template: str) -> None:
     node = machine(template)
     same(node)
-    if any(g.mig.capable for g in look(node, "direct").gpus):
+    if any(g.mig.capable for g in read_node(node, "direct").gpus):
         fill(node)
         same(node)
 
@@ -78,7 +82,7 @@ def test_every_family_with_mig_mode_on(machine: Start, name: str) -> None:
     node = machine(slug(catalog.family(name).products[0].name))
     node.node.set_mode(0, True)
     same(node)
-    found = look(node, "shim")
+    found = read_node(node, "shim")
     assert found.gpus[0].family == name
     assert found.tables == ()
 
@@ -86,10 +90,10 @@ def test_every_family_with_mig_mode_on(machine: Start, name: str) -> None:
 def test_held(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*2")
     fill(node)
-    for instance in look(node, "direct").gpus[0].instances:
+    for instance in read_node(node, "direct").gpus[0].instances:
         if instance.compute_instances:
             node.node.hold(0, instance.id)
-    assert any(i.held for i in look(node, "shim").gpus[0].instances)
+    assert any(i.held for i in read_node(node, "shim").gpus[0].instances)
     same(node)
 
 
@@ -97,8 +101,10 @@ def test_lost_and_pending(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*3")
     node.node.hold(1)
     node.node.set_mode(1, True)
-    before = look(node, "smi")
+    before = read_node(node, "smi")
     node.node.inject_fault("lost", gpu=2)
     same(node, but=2)
-    stranger = look(node, "smi").gpus[2]
-    assert (stranger.pci, stranger.lost, stranger.uuid) == (before.gpus[2].pci, True, ""), "nvidia-smi names it no more"
+    unrelated = read_node(node, "smi").gpus[2]
+    assert (unrelated.pci, unrelated.lost, unrelated.uuid) == (before.gpus[2].pci, True, ""), (
+        "nvidia-smi does not list it any more"
+    )

@@ -1,4 +1,4 @@
-"""Connections by the driver's programs: where its library is out of reach, and what then goes where."""
+"""Connections through the driver's programs, if its library is not available: which program serves which call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Start = Callable[[str], Machine]
 
 
 class Elsewhere:
-    """The programs of a simulated node as another place runs them; ``gone`` is that place without anything."""
+    """Programs of a simulated node, as run in another environment. ``gone`` is that environment without any program."""
 
     location = "pod harvester-system/nvidia-driver-x"
 
@@ -45,10 +45,10 @@ class Elsewhere:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A machine without a driver's library whose files lie in a folder."""
+    """Return a host without the driver's library. Its files are in a folder."""
 
     def no_library(**_words: object) -> None:
-        raise NoDriverError("libnvidia-ml.so.1 is not on this machine", next_step="install the NVIDIA driver")
+        raise NoDriverError("libnvidia-ml.so.1 is not installed on this host", next_step="install the NVIDIA driver")
 
     tree = Tree(tmp_path / "root")
     tree.folder("/sys/bus/pci/drivers/vfio-pci")
@@ -97,7 +97,9 @@ def test_mixed_size_mode_by_commands(machine: Start) -> None:
             assert virtual.mixed_size is on
         with connect(node.name, state_dir=node.state_dir) as other:
             other.backend.set_mixed_size(pci, True)
-        assert there.nvml.mixed_size(pci) is True, "a look answers once: what somebody else changed is seen"
+        assert there.nvml.mixed_size(pci) is True, (
+            "a cached answer serves one call: the change by another connection is read"
+        )
 
 
 def test_the_driver_in_a_pod_of_a_machine_without_its_library(host: Tree, machine: Start) -> None:
@@ -105,10 +107,10 @@ def test_the_driver_in_a_pod_of_a_machine_without_its_library(host: Tree, machin
     with connect(programs=programs) as there:
         assert isinstance(there.nvml, SmiBackend)
         assert isinstance(there.host, SmiHost)
-        assert there.backend.kernel.tools.sriov_manage == PROGRAM, "there, since the machine has none"
+        assert there.backend.kernel.tools.sriov_manage == PROGRAM, "there, because the host has none"
         assert not there.simulated
         assert [g.product for g in there.nvml.read().gpus] == ["NVIDIA A2"]
-        assert there.nvml.health(XidPolicy()).unwatched == ("0000:01:00.0",), "nvidia-smi tells of no XIDs"
+        assert there.nvml.health(XidPolicy()).unwatched == ("0000:01:00.0",), "nvidia-smi reports no XIDs"
         assert there.nvml.health(XidPolicy()).poll(there.nvml.read()) == frozenset()
 
 
@@ -118,11 +120,13 @@ def test_a_pod_that_is_gone_says_both_reasons(host: Tree, machine: Start) -> Non
     programs.gone = True
     with pytest.raises(NoDriverError, match=r"pod harvester-system/nvidia-driver-x is gone") as caught:
         connect(programs=programs)
-    assert caught.value.details == ("through its library: libnvidia-ml.so.1 is not on this machine",)
+    assert caught.value.details == ("through its library: libnvidia-ml.so.1 is not installed on this host",)
 
 
 @pytest.mark.parametrize("driver", ["", "nouveau"])
-def test_a_gpu_without_nvidias_driver_can_be_handed_out_all_the_same(host: Tree, machine: Start, driver: str) -> None:
+def test_a_gpu_without_nvidias_driver_can_be_passed_through_all_the_same(
+    host: Tree, machine: Start, driver: str
+) -> None:
     host.function(A2, driver=driver)
     with pytest.raises(NoDriverError):
         connect()
@@ -150,7 +154,7 @@ def test_a_driver_below_the_floor_is_too_old_by_commands_too(machine: Start) -> 
         connect(node.name, Elsewhere(node), state_dir=node.state_dir)
 
 
-def test_a_pod_that_goes_away_in_between_is_no_driver(machine: Start) -> None:
+def test_a_pod_that_disappears_in_between_is_no_driver(machine: Start) -> None:
     node = machine("a100-sxm4-40gb")
     programs = Elsewhere(node)
     with connect(node.name, programs, state_dir=node.state_dir) as there:
@@ -164,11 +168,11 @@ def test_a_pod_that_goes_away_in_between_is_no_driver(machine: Start) -> None:
             with pytest.raises(NoDriverError, match="is gone"):
                 act()
         programs.gone = False
-        assert there.backend.set_mode(pci, True), "nothing was remembered of it"
+        assert there.backend.set_mode(pci, True), "nothing was cached"
 
 
 def test_facts_by_commands_are_those_of_the_library(machine: Start) -> None:
-    """But for the place in the machine, which a scan of the bus tells."""
+    # The exception is the PCI topology, which a scan of the bus reads.
     node = machine("a100-sxm4-40gb,tesla-t4")
     node.node.set_mode(0, True)
     node.node.create(0, "3g.20gb", 0)
@@ -176,8 +180,8 @@ def test_facts_by_commands_are_those_of_the_library(machine: Start) -> None:
     direct, smi = node.open("direct").facts(), node.open("smi").facts()
     assert smi.mig_devices == direct.mig_devices
     assert (smi.driver, smi.cuda) == (direct.driver, direct.cuda)
-    told = [(g.pci, g.memory_mib, g.compute_capability, g.vgpu) for g in smi.gpus]
-    assert told == [(g.pci, g.memory_mib, g.compute_capability, g.vgpu) for g in direct.gpus]
+    messages = [(g.pci, g.memory_mib, g.compute_capability, g.vgpu) for g in smi.gpus]
+    assert messages == [(g.pci, g.memory_mib, g.compute_capability, g.vgpu) for g in direct.gpus]
 
 
 def test_opening_is_one_command_and_facts_need_no_look_before(machine: Start) -> None:
@@ -192,7 +196,7 @@ def test_opening_is_one_command_and_facts_need_no_look_before(machine: Start) ->
 
 
 def test_compute_capabilities_are_asked_for_once(machine: Start) -> None:
-    """Also where one of the GPUs falls off the bus, and nvidia-smi gives up on all of them."""
+    # This includes a GPU that falls off the bus, after which nvidia-smi fails for all of them.
     node = machine("a100-sxm4-40gb*2")
     programs = Elsewhere(node)
     with connect(node.name, programs, state_dir=node.state_dir) as there:
@@ -218,7 +222,7 @@ def test_a_look_is_three_commands_and_one_without_instances(machine: Start) -> N
         assert [c[1:] for c in programs.commands] == [("-q",)]
         node.node.set_mode(1, True)
         node.node.create(1, "3g.20gb", 0)
-        backend.read()  # the product's table is settled once, and each MIG device's UUID learnt once
+        backend.read()  # reads the product's table once and the UUID of each MIG device once
         programs.commands.clear()
         backend.read()
         assert [c[1:] for c in programs.commands] == [("-q",), ("mig", "-lgi"), ("mig", "-lci")]

@@ -1,4 +1,4 @@
-"""GPUs that NVIDIA's driver has not taken: whole, they are handed out and taken back without it."""
+"""GPUs without NVIDIA's driver: as whole GPUs they can be passed through and taken back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aliquot.core.planner.plan import plan
 from aliquot.errors import HardwareError
 from aliquot.hardware.kernel.backend import Kernel
 from aliquot.hardware.node_backend import NodeBackend
-from support.simworld import InMemory, Node
+from support.simnodes import InMemory, Node
 from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
 
 DRIVERS = "/sys/bus/pci/drivers"
 
 
 class Machine:
-    """Two A2, of which the first lost its driver; ``backend`` lists everything, ``usual`` what it does otherwise."""
+    """Two A2, of which the first lost its driver: ``backend`` lists it, the default backend ``usual`` does not."""
 
     def __init__(self, directory: Path) -> None:
         self.node = Node("a2:mdev*2", directory=str(directory))
@@ -37,8 +37,8 @@ class Machine:
     def gpu(self) -> Gpu:
         return self.backend.read().gpu(self.first)
 
-    def ask(self, wish: DesiredGpu) -> ApplyOutcome:
-        made = plan(self.backend.read(), Desired((wish,)))
+    def ask(self, desired_gpu: DesiredGpu) -> ApplyOutcome:
+        made = plan(self.backend.read(), Desired((desired_gpu,)))
         assert not made.blockers, made.blockers
         ports = ExecutionContext(
             self.backend, self.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
@@ -57,17 +57,17 @@ def test_only_who_asks_for_everything_sees_it(machine: Machine) -> None:
     assert gpu.virtual is not None
     assert (gpu.index, gpu.product, gpu.uuid, gpu.passthrough) == (0, "NVIDIA A2", "", False)
     assert (gpu.virtual.driver, gpu.virtual.framework, gpu.virtual.functions) == ("", "", ())
-    assert machine.backend.read().notes == (), "nothing hangs in between"
+    assert machine.backend.read().notes == (), "no intermediate state"
     assert machine.backend.read_gpu(machine.first) == gpu
 
 
-def test_it_is_handed_out_and_taken_back_to_no_driver(machine: Machine) -> None:
-    wish = DesiredGpu(machine.first, None, instances=None, passthrough=True)
-    assert machine.ask(wish).status == "done"
+def test_it_is_passed_through_and_taken_back_to_no_driver(machine: Machine) -> None:
+    desired_gpu = DesiredGpu(machine.first, None, instances=None, passthrough=True)
+    assert machine.ask(desired_gpu).status == "done"
     out = machine.gpu()
     assert out.virtual is not None
     assert (out.passthrough, out.virtual.driver) == (True, "vfio-pci")
-    assert machine.ask(wish).status == "nothing"
+    assert machine.ask(desired_gpu).status == "nothing"
     assert machine.ask(DesiredGpu(machine.first, None, instances=None, passthrough=False)).status == "done"
     back = machine.gpu()
     assert back.virtual is not None
@@ -83,7 +83,7 @@ def test_a_machine_that_has_it_open_keeps_it(machine: Machine) -> None:
 
 
 def test_sharing_it_needs_its_driver(machine: Machine) -> None:
-    """The plan is made of what is known; the driver, which has not taken it, says no."""
+    # The plan uses the known facts. The driver, which is not bound to the GPU, refuses.
     with pytest.raises(HardwareError, match=machine.first):
         machine.backend.set_functions(machine.first, 16)
 

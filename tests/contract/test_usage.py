@@ -1,4 +1,4 @@
-"""``usage()`` over every backend: what each piece is used for, the same through every way to a node."""
+"""Results of ``usage()``: every backend reports the same use of each instance."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ both_kinds = pytest.mark.parametrize("kind", KINDS)
 SOON_S = 0.2
 
 
-def look(node: Machine, kind: str) -> tuple[Usage, ...]:
-    """One look at everything, closed again. nvidia-smi names profiles by the look before it."""
+def read_node(node: Machine, kind: str) -> tuple[Usage, ...]:
+    """Read all usage once and close the session. nvidia-smi names profiles by the read before it."""
     backend = node.open(kind)
     backend.read()
     found = backend.usage(SOON_S)
@@ -42,7 +42,7 @@ def memory(found: tuple[Usage, ...]) -> list[tuple[int | None, str, int | None, 
 def test_whole_gpus_outside_mig(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb*2,tesla-t4")
     node.node.hold(1, memory=3000, busy=0.25)
-    found = look(node, kind)
+    found = read_node(node, kind)
     assert memory(found) == [(None, "", 0, 40960), (None, "", 3000, 40960), (None, "", 0, 15360)]
     assert [(u.compute, u.source) for u in found] == [(0.0, "nvml"), (0.25, "nvml"), (0.0, "nvml")]
 
@@ -53,9 +53,9 @@ def test_gpu_instances_of_ampere_tell_memory_and_no_share(machine: Start, kind: 
     half, small = cut(node, "3g.20gb", "1g.5gb")
     node.node.hold(0, half, memory=9000, busy=0.9)
     node.node.hold(0, small)
-    found = look(node, kind)
+    found = read_node(node, kind)
     assert memory(found) == [(half, "3g.20gb", 9000, 20096), (small, "1g.5gb", 256, 4864)]
-    assert {(u.compute, u.source) for u in found} == {(None, "")}, "nobody can tell: nothing is made up"
+    assert {(u.compute, u.source) for u in found} == {(None, "")}, "unknown values are not invented"
 
 
 @both_kinds
@@ -65,7 +65,7 @@ def test_gpm_tells_the_share_of_hopper_s_instances(machine: Start, kind: str) ->
     node.node.hold(0, half, memory=100, busy=0.4)
     node.node.hold(0, half, memory=50, busy=0.1)
     node.node.hold(1, busy=0.75)
-    first, second = look(node, kind)
+    first, second = read_node(node, kind)
     assert (first.memory_used_mib, first.compute, first.source) == (150, 0.5, "gpm")
     assert (second.instance, second.compute, second.source) == (None, 0.75, "gpm")
 
@@ -80,7 +80,7 @@ def test_compute_instances_share_memory_that_is_counted_once(machine: Start, kin
         backend.create_compute_instance(backend.read().gpus[0].pci, half, profile_id, None, size)
     node.node.hold(0, f"{half}/0", memory=700, busy=1.0)
     node.node.hold(0, f"{half}/1", memory=300, busy=0.0)
-    (found,) = look(node, kind)
+    (found,) = read_node(node, kind)
     assert (found.instance, found.profile, found.memory_used_mib) == (half, "3g.40gb", 1000)
     if kind != "smi":
         assert found.compute == pytest.approx(1 / 3, abs=1e-3), "the busy one has one slice of three"
@@ -91,18 +91,18 @@ def test_an_instance_without_a_mig_device_tells_nothing(machine: Start, kind: st
     node = machine("h100-80gb-hbm3")
     node.node.set_mode(0, True)
     node.node.create(0, "3g.40gb", compute=False)
-    assert look(node, kind) == ()
+    assert read_node(node, kind) == ()
 
 
 @both_kinds
 def test_a_gpu_that_fell_off_the_bus_has_no_use(machine: Start, kind: str) -> None:
     node = machine("a30*3")
     node.node.inject_fault("lost", gpu=1)
-    assert [u.gpu for u in look(node, kind)] == [node.node.show()["gpus"][n]["pci"] for n in (0, 2)]
+    assert [u.gpu for u in read_node(node, kind)] == [node.node.show()["gpus"][n]["pci"] for n in (0, 2)]
 
 
 @every_kind
-def test_reading_it_writes_nothing_and_keeps_nobody_out(machine: Start, kind: str) -> None:
+def test_reading_it_writes_nothing_and_keeps_no_reader_out(machine: Start, kind: str) -> None:
     node = machine("h100-80gb-hbm3")
     cut(node, "1g.10gb")
     before = node.writes()
@@ -112,15 +112,15 @@ def test_reading_it_writes_nothing_and_keeps_nobody_out(machine: Start, kind: st
     assert node.writes() == before
     with backend.suspend():
         assert node.node.show()["sessions"] == []
-    assert len(backend.usage(SOON_S)) == 1, "handles and samples are fetched anew"
+    assert len(backend.usage(SOON_S)) == 1, "handles and samples are fetched again"
 
 
 @pytest.mark.parametrize("template", ["dgx-h100", "a30*2,tesla-t4", "hgx-b200", "gb200"])
-def test_both_ways_tell_the_same(machine: Start, template: str) -> None:
+def test_both_backends_report_the_same(machine: Start, template: str) -> None:
     node = machine(template)
     cut(node, "id:14" if template.startswith("a30") else "id:19")
     node.node.hold(0, node.node.show()["gpus"][0]["instances"][0]["id"], memory=512, busy=0.3)
-    direct, shim = look(node, "direct"), look(node, "shim")
+    direct, shim = read_node(node, "direct"), read_node(node, "shim")
     assert [msgspec.to_builtins(u) for u in shim] == [msgspec.to_builtins(u) for u in direct]
 
 
@@ -137,16 +137,16 @@ def test_a_watcher_never_waits_and_has_the_share_of_the_time_between(machine: St
     node = machine("h100-80gb-hbm3")
     (half,) = cut(node, "3g.40gb")
     backend = opened(node)
-    assert [u.compute for u in backend.usage()] == [None], "one sample tells nothing"
+    assert [u.compute for u in backend.usage()] == [None], "one sample is not enough"
     node.node.hold(0, half, busy=0.5)
-    assert [u.compute for u in backend.usage()] in ([None], [0.25]), "None where it was asked at once"
+    assert [u.compute for u in backend.usage()] in ([None], [0.25]), "None after an immediate call"
     time.sleep(SOON_S)
     (first,) = backend.usage()
     assert first.compute in (0.25, 0.5)
-    assert backend.usage() == (first,), "asked again at once: the same"
+    assert backend.usage() == (first,), "the same after an immediate second call"
 
 
-def test_an_instance_made_anew_is_not_compared_with_the_former_one(machine: Start) -> None:
+def test_an_instance_made_again_is_not_compared_with_the_previous_one(machine: Start) -> None:
     node = machine("h100-80gb-hbm3")
     (half,) = cut(node, "3g.40gb")
     backend = opened(node)
@@ -163,7 +163,7 @@ def test_what_a_driver_does_not_tell_is_left_open(machine: Start) -> None:
     node.node.inject_fault("fail", call="GpmSampleGet", code=codes.NO_PERMISSION, gpu=0)
     node.node.inject_fault("fail", call="DeviceGetUtilizationRates", code=codes.NOT_SUPPORTED, gpu=1)
     first, second = opened(node).usage(SOON_S)
-    assert first == Usage(first.gpu, compute=0.0, source="nvml"), "it has GPM, and not for us"
+    assert first == Usage(first.gpu, compute=0.0, source="nvml"), "it has GPM, but refuses it"
     assert second == Usage(second.gpu, None, "", 0, second.memory_total_mib)
 
 
@@ -179,7 +179,7 @@ def test_a_gpu_that_is_lost_while_it_is_read_hides_no_other(machine: Start) -> N
 def test_a_library_without_gpm_and_without_the_second_memory_call(
     machine: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older driver: its library has none of these functions."""
+    # An older driver's library has none of these functions.
     node = machine("a100-sxm4-40gb")
     node.node.hold(0, memory=1000)
     node.node.inject_fault("fail", call="GpmQueryDeviceSupport", code=codes.FUNCTION_NOT_FOUND)
@@ -193,7 +193,7 @@ def test_a_library_without_gpm_and_without_the_second_memory_call(
 
     monkeypatch.setattr(backend.session.nv, "nvmlDeviceGetMemoryInfo", first_version_only)
     (found,) = backend.usage()
-    assert (found.memory_used_mib, found.source) == (1500, "nvml"), "the first version counts what is reserved"
+    assert (found.memory_used_mib, found.source) == (1500, "nvml"), "the first version counts reserved memory"
 
 
 def test_another_refusal_is_an_error(machine: Start) -> None:
@@ -205,7 +205,7 @@ def test_another_refusal_is_an_error(machine: Start) -> None:
 
 
 def test_samples_are_freed(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No buffer is left behind, however often one looks and whatever comes and goes."""
+    # No buffer stays allocated, regardless of the number of reads and of GPUs that come and go.
     node = machine("h100-80gb-hbm3")
     (half,) = cut(node, "3g.40gb")
     backend = opened(node)

@@ -1,4 +1,4 @@
-"""Connections to nodes with virtual machines: the driver that does not answer, the node's own program."""
+"""Connections to hosts of VMs: a driver that does not answer, the node's own program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Start = Callable[[str], Machine]
 
 
 class Opening:
-    """Stands for opening NVML: it fails until ``works``."""
+    """A stub for opening NVML, which fails until ``works`` is set."""
 
     works = False
 
@@ -41,7 +41,7 @@ class Opening:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A machine without a driver whose files lie in a folder."""
+    """Return a host without a driver. Its files are in a folder."""
     tree = Tree(tmp_path / "root")
     tree.folder("/sys/bus/pci/drivers/vfio-pci")
     monkeypatch.setattr(files, "RealFiles", lambda: tree)
@@ -51,13 +51,13 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return tree
 
 
-def test_no_driver_and_nothing_handed_out(host: Tree) -> None:
+def test_no_driver_and_nothing_passed_through(host: Tree) -> None:
     host.function(A2, driver="")
     with pytest.raises(NoDriverError):
         connect()
 
 
-def test_every_gpu_is_handed_out_and_the_driver_is_gone(host: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_gpu_is_passed_through_and_the_driver_is_gone(host: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     host.function(A2, driver="vfio-pci")
     with connect() as connection:
         assert isinstance(connection.nvml, UnavailableDriver)
@@ -71,7 +71,7 @@ def test_every_gpu_is_handed_out_and_the_driver_is_gone(host: Tree, monkeypatch:
         with connection.backend.suspend():
             connection.nvml.renumber()
         monkeypatch.setattr(Opening, "works", True)
-        assert connection.backend.read().driver == "580.1", "it is asked again"
+        assert connection.backend.read().driver == "580.1", "it is queried again"
 
 
 def test_the_nodes_own_program(machine: Start) -> None:

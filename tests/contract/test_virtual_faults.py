@@ -1,4 +1,4 @@
-"""What goes wrong on the kernel's side: late functions, a busy lock, refused writes, kills, a damaged owner map."""
+"""Failures on the kernel's side: late functions, a busy lock, refused writes, kills, a damaged owner map."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ both = pytest.mark.parametrize("kind", KINDS)
 
 
 class KilledError(BaseException):
-    """Stands for SIGKILL: nothing may catch it."""
+    """A stand-in for SIGKILL, which no code may catch."""
 
 
 class Cut:
-    """The kernel's files for a process that dies at its n-th write (from 1), before it or after it."""
+    """The kernel's files for a process that is killed before or after its n-th write (from 1)."""
 
     def __init__(self, files: KernelFiles, nth: int, before: bool) -> None:
         self._files = files
@@ -64,7 +64,7 @@ class Cut:
 
 
 class Blind(Cut):
-    """Files of a process that may not look into other processes."""
+    """Files of a process that may not inspect other processes."""
 
     def __init__(self, files: KernelFiles) -> None:
         super().__init__(files, 0, True)
@@ -108,8 +108,8 @@ def test_functions_that_do_not_come(bench: Start, kind: str) -> None:
     with pytest.raises(HardwareError, match=r"of 16 virtual functions of .* were ready after 120 s") as caught:
         ready(node)
     assert "exist" in caught.value.details[0]
-    assert node.said, "it says how far it is while it waits"
-    assert all(" of 16 virtual functions are ready" in line for line in node.said)
+    assert node.messages, "it reports its progress while it waits"
+    assert all(" of 16 virtual functions are ready" in line for line in node.messages)
 
 
 @both
@@ -134,7 +134,7 @@ def test_the_lock_is_not_to_be_had(bench: Start, kind: str) -> None:
 
 @twin
 def test_without_the_program(bench: Start, kind: str) -> None:
-    """NVIDIA's driver lets nobody else switch them: the refusal says what is missing."""
+    # Only a program can switch them under NVIDIA's driver: the refusal names the missing one.
     node = bench("a2:vfio", kind)
     backend = node.open(tools=NoTools())
     found = gpu(node)
@@ -144,7 +144,7 @@ def test_without_the_program(bench: Start, kind: str) -> None:
 
 
 class HalfWay:
-    """A ``sriov-manage`` that ends after it has taken the GPU from its driver."""
+    """A ``sriov-manage`` that ends after it has unbound the GPU from its driver."""
 
     sriov_manage = "/usr/lib/nvidia/sriov-manage"
 
@@ -158,7 +158,8 @@ class HalfWay:
 
 @twin
 def test_a_program_that_stops_half_way(bench: Start, kind: str) -> None:
-    """NVML does not know a GPU without a driver, so that no undo could reach it: it gets its driver back at once."""
+    # NVML does not list a GPU without a driver, so that no undo could reach it. The GPU gets its driver back
+    # immediately.
     node = bench("a2:vfio*2", kind)
     before = node.backend.read().gpus
     backend = node.open(tools=HalfWay(node.files))
@@ -170,7 +171,7 @@ def test_a_program_that_stops_half_way(bench: Start, kind: str) -> None:
 
 @twin
 def test_a_kill_while_functions_are_switched(bench: Start, kind: str) -> None:
-    """A pod that is ended takes the program with it: the GPU, which NVML no longer knows, is listed and taken back."""
+    # The end of a pod also ends the program. The GPU, which NVML does not list any more, is listed and bound again.
     node = bench("a2:vfio*2", kind)
     before = node.backend.read().gpus
     pci = before[1].pci
@@ -188,7 +189,7 @@ def test_a_kill_while_functions_are_switched(bench: Start, kind: str) -> None:
 
 @twin
 def test_the_right_number_is_left_alone(bench: Start, kind: str) -> None:
-    """Switching them on again would destroy GPU instances and mixed-size mode."""
+    # Enabling them again would destroy GPU instances and mixed-size mode.
     node = bench("l40s:vfio", kind)
     found = ready(node)
     vgpu = make(node, found, "L40S-8Q")
@@ -216,7 +217,7 @@ def test_a_creation_that_is_refused(bench: Start, template: str, kind: str, numb
     assert ("0x56" in " ".join(caught.value.details)) == (number == errno.EIO)
     assert isinstance(caught.value, InUseError) == (number == errno.EBUSY)
     assert gpu(node) == before
-    assert [o["uuid"] for o in owners(node)] == [uuid(0)], "what was refused has no owner"
+    assert [o["uuid"] for o in owners(node)] == [uuid(0)], "a refused vGPU has no owner"
     make(node, found, TEMPLATES[template], 1)
 
 
@@ -229,7 +230,7 @@ def test_an_end_that_is_refused(bench: Start, template: str, kind: str) -> None:
     node.control("fault", kind="fail", call="SysfsWrite", code=errno.EIO, calls=1)
     with pytest.raises(HardwareError):
         end(node, found, vgpu)
-    assert gpu(node).vgpus == (vgpu,), "it is still its owner's"
+    assert gpu(node).vgpus == (vgpu,), "its owner still has it"
     end(node, found, vgpu)
 
 
@@ -255,17 +256,21 @@ def test_a_kill_between_record_and_act(bench: Start, template: str, kind: str, b
     with pytest.raises(KilledError):
         create(node, node.open(Cut(node.files, 1, before)), found, TEMPLATES[template])
     recorded = owners(node)
-    assert [o["uuid"] for o in recorded] == [uuid(0)], "the record is on disk before the act"
+    assert [o["uuid"] for o in recorded] == [uuid(0)], "the record is on disk before the change"
     after = gpu(node)
     assert after.virtual is not None
-    assert after.virtual.recorded_vgpus == (), "what a kill prevented is no memory of another boot"
+    assert after.virtual.recorded_vgpus == (), (
+        "a change that a kill prevented does not count as a vGPU of an earlier boot"
+    )
     if before:
         assert after == found
         other = make(node, found, TEMPLATES[template], 1)
-        assert [o["uuid"] for o in owners(node)] == [other.uuid], "the next change forgets what never was"
+        assert [o["uuid"] for o in owners(node)] == [other.uuid], (
+            "the next change removes the record of a vGPU that never existed"
+        )
     else:
         (made,) = after.vgpus
-        assert made.ownership_token == recorded[0]["claim"], "it is ours, and the next run can end it"
+        assert made.ownership_token == recorded[0]["claim"], "it belongs to Aliquot, and the next run can end it"
         end(node, found, made)
         assert gpu(node) == found
 
@@ -291,10 +296,9 @@ def test_a_kill_while_ending(bench: Start, template: str, kind: str, before: boo
 @twin
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("before", [True, False])
-def test_a_kill_while_handing_out(bench: Start, kind: str, nth: int, before: bool) -> None:
-    """The unbind lock, the override, the unbinding, the probe: wherever it stops, the GPU is listed and can go on, or
-    go back, as what it was.
-    """
+def test_a_kill_while_passing_through(bench: Start, kind: str, nth: int, before: bool) -> None:
+    # Steps: the unbind lock, the override, the unbinding, the probe. After a stop at any of them the GPU is listed and
+    # can be passed through or taken back.
     node = bench("a2:mdev*2", kind)
     whole = node.backend.read().gpus
     pci = whole[1].pci
@@ -306,7 +310,7 @@ def test_a_kill_while_handing_out(bench: Start, kind: str, nth: int, before: boo
         (g.pci, g.uuid, g.product, g.index) for g in whole
     ]
     hanging = inventory.gpus[1].virtual is not None and inventory.gpus[1].virtual.driver == ""
-    assert any("cut off" in note for note in inventory.notes) == hanging
+    assert any("was interrupted" in note for note in inventory.notes) == hanging
     node.backend.set_passthrough(pci, True)
     assert node.backend.read().gpus[1].passthrough
     node.backend.set_passthrough(pci, False)
@@ -346,17 +350,17 @@ def test_a_damaged_map(bench: Start, template: str, kind: str, body: bytes) -> N
     for claimed in (vgpu, adopted):
         with pytest.raises(StorageError, match="damaged") as caught:
             end(node, found, claimed)
-        assert caught.value.next_step, "whose it is cannot be told: nothing is ended"
+        assert caught.value.next_step, "its owner is unknown: nothing is ended"
     make(node, found, TEMPLATES[template], 1)
     assert Path(node.directory, "vgpu-owners.json.unreadable").read_bytes() == body
     assert node.backend.read().notes == ()
-    assert len(owners(node)) == 2, "what ran was adopted"
+    assert len(owners(node)) == 2, "the running vGPU was adopted"
     end(node, found, next(v for v in gpu(node).vgpus if v.function == adopted.function and not v.ownership_token))
 
 
 @twin
 def test_a_map_that_cannot_be_written(bench: Start, kind: str, tmp_path: Path) -> None:
-    """No act without its record."""
+    # No change without its record.
     node = bench("a2:vfio", kind)
     found = ready(node)
     backend = node.open()
@@ -369,7 +373,7 @@ def test_a_map_that_cannot_be_written(bench: Start, kind: str, tmp_path: Path) -
 
 
 @twin
-def test_lanes_write_one_map(bench: Start, kind: str) -> None:
+def test_workers_write_one_map(bench: Start, kind: str) -> None:
     node = bench("a2:vfio*4", kind)
     gpus = node.backend.read().gpus
     for each in gpus:
@@ -378,14 +382,14 @@ def test_lanes_write_one_map(bench: Start, kind: str) -> None:
     kind_id = types(node).by_name["A2-8Q"].id or 0
     wrong: list[BaseException] = []
 
-    def lane(number: int, found: Gpu) -> None:
+    def worker(number: int, found: Gpu) -> None:
         try:
             for k in (0, 1):
                 node.backend.create_vgpu(found.pci, carrier(found, k), kind_id, f"{uuid(number)[:-2]}{number}{k}")
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:  # noqa: BLE001 - reported by the main thread
             wrong.append(error)
 
-    threads = [threading.Thread(target=lane, args=(n, g)) for n, g in enumerate(ready_gpus)]
+    threads = [threading.Thread(target=worker, args=(n, g)) for n, g in enumerate(ready_gpus)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -402,13 +406,13 @@ def test_lanes_write_one_map(bench: Start, kind: str) -> None:
 
 @every
 @twin
-def test_whoever_cannot_look_does_not_destroy(bench: Start, template: str, kind: str) -> None:
+def test_a_process_that_cannot_look_does_not_destroy(bench: Start, template: str, kind: str) -> None:
     node = bench(template, kind)
     found = ready(node)
     vgpu = make(node, found, TEMPLATES[template])
     other = vgpu.uuid if template.endswith("mdev") else vgpu.function
     blind = node.open(Blind(node.files))
-    assert blind.read().gpus[0].vgpus[0].holders == (), "no process, nothing that is hidden"
+    assert blind.read().gpus[0].vgpus[0].holders == (), "no process, and nothing is hidden"
     pid = node.control("vm-start", name="web", devices=[other])["pid"]
     (seen,) = blind.read().gpus[0].vgpus
     (holder,) = seen.holders
@@ -420,7 +424,7 @@ def test_whoever_cannot_look_does_not_destroy(bench: Start, template: str, kind:
     assert gpu(node).vgpus[0].ownership_token == vgpu.ownership_token
 
 
-# -- one GPU's trouble
+# -- an error on one GPU
 
 
 @twin

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of what the kernel is asked: the act is whole, and the engine leads back to what was."""
+"""Ctrl-C in the middle of a request to the kernel: the step completes, and the engine rolls back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICES = "/sys/bus/pci/devices"
 
 
 class Pressed(Cut):
-    """Somebody presses Ctrl-C at the n-th write, before it or after it."""
+    """Kernel files that send SIGINT to this process before or after the n-th write."""
 
     def write(self, path: str, text: str) -> None:
         self._left -= 1
@@ -57,11 +57,11 @@ def one_function(node: Twin, gpu: Gpu) -> DesiredGpu:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 6))
-@pytest.mark.parametrize("wish", [handed_out, taken_back, other_vgpus, one_function])
-def test_an_interrupt(tmp_path: Path, wish: object, nth: int, before: bool) -> None:
-    assert callable(wish)
+@pytest.mark.parametrize("requested", [handed_out, taken_back, other_vgpus, one_function])
+def test_an_interrupt(tmp_path: Path, requested: object, nth: int, before: bool) -> None:
+    assert callable(requested)
     node = Twin("a2:mdev*2", str(tmp_path))
-    asked = Desired((wish(node, node.backend.read().gpus[0]),), name="x")
+    asked = Desired((requested(node, node.backend.read().gpus[0]),), name="x")
     was = node.backend.read()
     cut = Pressed(node.files, nth, before)
     backend = node.open(cut)
@@ -69,19 +69,19 @@ def test_an_interrupt(tmp_path: Path, wish: object, nth: int, before: bool) -> N
     assert not made.blockers
     ports = ExecutionContext(
         backend, node.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
-    )  # one lane, in the thread that Ctrl-C reaches
+    )  # one worker, in the thread that Ctrl-C interrupts
     outcome = apply(made, ports, lambda line: None)
     is_now = node.backend.read()
     if outcome.status == "done":
-        assert cut._left > 0, "nobody pressed it"
+        assert cut._left > 0, "the signal was not sent"
         return
     assert (outcome.status, outcome.drift) == ("stopped", ()), outcome
-    assert _told(is_now) == _told(was)
+    assert _reported(is_now) == _reported(was)
     assert {o for g in is_now.gpus for o in _overrides(node, g)} <= {"(null)", ""}
 
 
-def _told(inventory: Inventory) -> list[object]:
-    """All but the claims, which are new."""
+def _reported(inventory: Inventory) -> list[object]:
+    """Return the inventory without the ownership tokens, which are new."""
     return [
         (g.pci, g.passthrough, g.virtual and (g.virtual.driver, g.virtual.functions), [v.uuid for v in g.vgpus])
         for g in inventory.gpus

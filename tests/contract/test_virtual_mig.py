@@ -14,7 +14,9 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
 def cut(node: Bench, *instances: tuple[int, int, int]) -> Gpu:
-    """MIG mode on, virtual functions on, then GPU instances: profile, start, size. Each with its compute instance."""
+    """Enable MIG mode and virtual functions, then create GPU instances (profile, start, size), each with its compute
+    instance.
+    """
     found = gpu(node)
     assert node.backend.set_mode(found.pci, True)
     ready(node)
@@ -33,7 +35,7 @@ def test_a_vgpu_on_its_gpu_instance(bench: Start, kind: str, template: str, shor
     node = bench(template, kind)
     empty = cut(node)
     assert empty.virtual is not None
-    assert empty.virtual.creatable == (), "MIG mode on and no instance: nothing can be made"
+    assert empty.virtual.creatable == (), "MIG mode without an instance: no vGPU can be created"
     found = cut(node, (19, 0, 1), (19, 1, 1))
     low, high = sorted(i.id for i in found.instances)
     one = make(node, found, short, 3)
@@ -60,14 +62,14 @@ def test_what_a_mode_refuses(bench: Start, kind: str) -> None:
     function = found.virtual.functions[0].pci if found.virtual else ""
     with pytest.raises(HardwareError) as caught:
         node.backend.create_vgpu(found.pci, function, sliced.id, uuid(0))
-    assert any("0x38" in line for line in caught.value.details), "where the driver's own code is found"
+    assert any("0x38" in line for line in caught.value.details), "if the driver's own code is found"
     assert gpu(node) == found
     with open(f"{node.directory}/vgpu-owners.json") as file:
-        assert sliced.name not in file.read(), "what was refused has no owner"
+        assert sliced.name not in file.read(), "a refused vGPU has no owner"
 
 
 def test_several_on_one_instance(bench: Start, kind: str) -> None:
-    """RTX PRO Blackwell time-slices inside a GPU instance."""
+    # RTX PRO Blackwell time-slices vGPUs inside a GPU instance.
     node = bench("rtx-pro-6000-blackwell-server-edition:vfio", kind)
     found = cut(node, (47, 0, 3))
     first, second = (make(node, found, "DC-1-8Q", n) for n in (0, 1))
@@ -111,7 +113,7 @@ def test_functions_off_take_instances_with_them(bench: Start, kind: str) -> None
     node = bench("a100-sxm4-40gb:mdev", kind)
     found = cut(node, (9, 0, 4))
     node.backend.set_functions(found.pci, 16)
-    assert gpu(node) == found, "the number was right: nothing was done"
+    assert gpu(node) == found, "the number was correct: no change"
     node.backend.set_functions(found.pci, 0)
     after = gpu(node)
     assert (after.instances, after.mig.enabled) == ((), True)

@@ -1,4 +1,4 @@
-"""The real file code over a mounted node: what a machine's own /sys and /proc would answer."""
+"""The real file code over a mounted node, which answers like a host's own /sys and /proc."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_the_life_of_a_vgpu(bench: Start, template: str, short: str) -> None:
     assert gpu(node) == found
 
 
-def test_a_gpu_is_handed_out_and_taken_back(bench: Start) -> None:
+def test_a_gpu_is_passed_through_and_taken_back(bench: Start) -> None:
     node = bench("a2:vfio", "mount")
     before = gpu(node)
     node.backend.set_passthrough(before.pci, True)
-    away = gpu(node)
-    assert (away.passthrough, away.uuid, away.product) == (True, before.uuid, before.product)
-    assert away.virtual is not None
-    assert away.virtual.driver == "vfio-pci"
+    unavailable = gpu(node)
+    assert (unavailable.passthrough, unavailable.uuid, unavailable.product) == (True, before.uuid, before.product)
+    assert unavailable.virtual is not None
+    assert unavailable.virtual.driver == "vfio-pci"
     node.backend.set_passthrough(before.pci, False)
     assert gpu(node) == before

@@ -1,4 +1,4 @@
-"""Handing functions to vfio-pci and taking them back."""
+"""Binding functions to vfio-pci and back."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 PCI = "/sys/bus/pci/devices"
 
 
-def test_a_gpu_is_handed_out_and_taken_back(bench: Start, kind: str) -> None:
+def test_a_gpu_is_passed_through_and_taken_back(bench: Start, kind: str) -> None:
     node = bench("a100-sxm4-40gb*3", kind)
     first, second, third = before = node.backend.read().gpus
     node.backend.set_mode(second.pci, True)
     node.backend.set_passthrough(second.pci, True)
-    assert [g.pci for g in node.backend.nvml.read().gpus] == [first.pci, third.pci], "NVML does not know it"
+    assert [g.pci for g in node.backend.nvml.read().gpus] == [first.pci, third.pci], "NVML does not list it"
     gpus = node.backend.read().gpus
     assert [(g.pci, g.index) for g in gpus] == [(g.pci, g.index) for g in before], "every GPU keeps its number"
-    away = gpus[1]
-    assert (away.passthrough, away.uuid, away.product) == (True, second.uuid, second.product)
-    assert (away.pci_device, away.subsystem, away.family) == (second.pci_device, second.subsystem, second.family)
-    assert away.virtual is not None
-    assert (away.virtual.driver, away.virtual.was_mig) == ("vfio-pci", True)
-    assert away.virtual.group_members == (second.pci,)
-    assert node.backend.read_gpu(second.pci).virtual == away.virtual
+    unavailable = gpus[1]
+    assert (unavailable.passthrough, unavailable.uuid, unavailable.product) == (True, second.uuid, second.product)
+    assert (unavailable.pci_device, unavailable.subsystem, unavailable.family) == (
+        second.pci_device,
+        second.subsystem,
+        second.family,
+    )
+    assert unavailable.virtual is not None
+    assert (unavailable.virtual.driver, unavailable.virtual.was_mig) == ("vfio-pci", True)
+    assert unavailable.virtual.group_members == (second.pci,)
+    assert node.backend.read_gpu(second.pci).virtual == unavailable.virtual
     assert node.backend.read_gpu(third.pci) == gpus[2]
-    assert node.open().read().gpus == gpus, "another process sees the same"
-    assert node.backend.set_mode(third.pci, True), "NVML's positions have moved, and the right GPU is meant"
+    assert node.open().read().gpus == gpus, "another process reads the same"
+    assert node.backend.set_mode(third.pci, True), "NVML's indexes have changed, but the GPU is the same"
     assert [g.mig.enabled for g in node.backend.nvml.read().gpus] == [False, True]
     node.backend.set_passthrough(second.pci, False)
     after = node.backend.read().gpus
@@ -41,7 +45,7 @@ def test_a_gpu_is_handed_out_and_taken_back(bench: Start, kind: str) -> None:
     assert node.files.read(f"{PCI}/{second.pci}/driver_override") == "(null)"
 
 
-def test_all_gpus_away(bench: Start, kind: str) -> None:
+def test_all_gpus_passed_through(bench: Start, kind: str) -> None:
     node = bench("a100-sxm4-40gb*2", kind)
     before = node.backend.read().gpus
     for each in before:
@@ -58,17 +62,17 @@ def test_a_machine_that_has_it_open(bench: Start, kind: str) -> None:
     found = gpu(node)
     node.backend.set_passthrough(found.pci, True)
     pid = node.control("vm-start", name="render", devices=[found.pci])["pid"]
-    away = gpu(node)
-    assert away.holders == (Holder("vm", str(pid), "render"),)
+    unavailable = gpu(node)
+    assert unavailable.holders == (Holder("vm", str(pid), "render"),)
     with pytest.raises(InUseError, match="render"):
         node.backend.set_passthrough(found.pci, False)
-    assert gpu(node) == away
+    assert gpu(node) == unavailable
     node.control("vm-stop", name="render")
     node.backend.set_passthrough(found.pci, False)
     assert gpu(node) == found
 
 
-def test_a_group_with_strangers(bench: Start, kind: str) -> None:
+def test_a_group_with_unrelated_devices(bench: Start, kind: str) -> None:
     node = bench("a2:grouped", kind)
     found = gpu(node)
     assert found.virtual is not None
@@ -105,7 +109,7 @@ def test_virtual_functions_and_passthrough_exclude_each_other(bench: Start, kind
 
 
 def test_a_virtual_function_of_its_own(bench: Start, kind: str) -> None:
-    """vfio-pci does not take a function of vendor-specific VFIO (EINVAL); one with mdevs it does."""
+    # vfio-pci refuses a function of vendor-specific VFIO (EINVAL), but accepts one with mdevs.
     node = bench("a2:mdev", kind)
     found = ready(node)
     function = carrier(found, 4)
@@ -143,7 +147,7 @@ def test_a_write_that_is_refused_half_way(bench: Start, kind: str, path: str) ->
     node = bench("a2*2", kind)
     before = node.backend.read()
     pci = before.gpus[1].pci
-    # The first write of a way back may be to the same file: it is refused once.
+    # The first write of the rollback may go to the same file: it is refused once.
     node.control("fault", kind="fail", call="SysfsWrite", code=5, path=path, calls=1)
     with pytest.raises(HardwareError) as caught:
         node.backend.set_passthrough(pci, True)
@@ -162,8 +166,8 @@ def test_a_client_of_the_gpu(bench: Start, kind: str) -> None:
     assert gpu(node, 1).passthrough is False
 
 
-def test_handed_out_by_somebody_else(bench: Start, kind: str) -> None:
-    """By hand, by libvirt: there is no record of it, and still it is listed and can be taken back."""
+def test_passed_through_by_another_process(bench: Start, kind: str) -> None:
+    # A user or libvirt bound it: without a record of that, the GPU is still listed and can be taken back.
     node = bench("a2", kind)
     found = gpu(node)
     with node.backend.suspend():
@@ -174,8 +178,8 @@ def test_handed_out_by_somebody_else(bench: Start, kind: str) -> None:
         ):
             node.files.write(path, text)
     node.backend.nvml.renumber()
-    (away,) = node.backend.read().gpus
-    assert (away.passthrough, away.uuid, away.product) == (True, "", "NVIDIA A2")
+    (unavailable,) = node.backend.read().gpus
+    assert (unavailable.passthrough, unavailable.uuid, unavailable.product) == (True, "", "NVIDIA A2")
     node.backend.set_passthrough(found.pci, False)
     assert gpu(node) == found
 
@@ -191,7 +195,7 @@ def test_a_reboot_gives_it_back(bench: Start, kind: str) -> None:
 
 @pytest.mark.parametrize(("node", "switched"), [("h200:vfio*8", True), ("h200:vfio*4", False), ("a2:vfio", False)])
 def test_the_switches_of_a_baseboard_are_seen(bench: Start, kind: str, node: str, switched: bool) -> None:
-    """Boards of four GPUs have them linked directly."""
+    # Boards of four GPUs link them directly.
     host = bench(node, kind).backend.read().host
     assert host is not None
     assert host.nvswitch is switched

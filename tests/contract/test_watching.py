@@ -1,4 +1,6 @@
-"""Watching a node over time and over restarts: the record beside the journal, and what Aliquot itself makes anew."""
+"""Watching a node over time and over restarts: the record next to the journal, and instances that Aliquot creates
+again.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ Start = Callable[[str], Machine]
 
 
 class Clock:
-    """Wall time that a test moves."""
+    """A wall clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -34,7 +36,7 @@ class Clock:
 
 
 class Watched:
-    """A node, a clock, and looks at it; ``again`` is a watcher that starts anew."""
+    """A node, a clock, and polls of the node. ``again`` returns a watcher that has just started."""
 
     def __init__(self, node: Machine) -> None:
         self.node = node
@@ -45,7 +47,7 @@ class Watched:
     def again(self) -> None:
         self.watch = UsageTracker(self.connection, now=self.clock)
 
-    def look(self, after_s: float = 45.0) -> tuple[Usage, ...]:
+    def poll(self, after_s: float = 45.0) -> tuple[Usage, ...]:
         self.clock.now += after_s
         return self.watch.sample(self.connection, self.connection.backend.read())
 
@@ -77,14 +79,14 @@ def test_a_restart_goes_on_from_the_record(watched: Callable[[str], Watched]) ->
     w = watched("h100-80gb-hbm3")
     gi = half(w)
     pid = w.node.node.hold(0, gi, memory=9000, busy=0.3)
-    w.look()
+    w.poll()
     w.node.node.terminate(pid)
-    (idle,) = w.look()
+    (idle,) = w.poll()
     assert (idle.idle_since, idle.peak_mib, idle.peak_compute) == (w.clock.now, 9000, 0.3)
-    w.look()
+    w.poll()
     w.watch.save()
     w.again()
-    (later,) = w.look()
+    (later,) = w.poll()
     assert (later.idle_since, later.peak_mib, later.watched_since) == (w.clock.now - 90, 9088, idle.watched_since)
     w.watch.save()
     w.node.node.reboot()
@@ -92,52 +94,53 @@ def test_a_restart_goes_on_from_the_record(watched: Callable[[str], Watched]) ->
     w.connection = connect(w.node.name, state_dir=w.node.state_dir)
     half(w)
     w.again()
-    assert w.look()[0].peak_mib == 0
+    assert w.poll()[0].peak_mib == 0
 
 
 def test_what_is_lost_makes_it_younger(watched: Callable[[str], Watched]) -> None:
     w = watched("h100-80gb-hbm3")
     half(w)
-    w.look()
+    w.poll()
     w.watch.save()
     for damage in (b"", b"{", b"[]", b'{"at": "x"}', b'{"at": 1e300, "pieces": []}', bytes(range(256))):
         Path(w.path).write_bytes(damage)
         w.again()
-        (found,) = w.look()
+        (found,) = w.poll()
         assert (found.idle_since, found.watched_since) == (w.clock.now, w.clock.now), damage
     Path(w.path).unlink()
     Path(w.path).mkdir()
     w.again()
-    assert w.look()[0].watched_since == w.clock.now
-    w.watch.save()  # cannot be written: no trouble
-    assert not list(Path(w.path).parent.glob("*.tmp")), "one for each time that it was tried"
+    assert w.poll()[0].watched_since == w.clock.now
+    w.watch.save()  # the write fails, which is not an error
+    assert not list(Path(w.path).parent.glob("*.tmp")), "one for each attempt"
 
 
-def test_a_watcher_that_was_killed_is_gone_on_from_as_far_as_the_record_is_true(
+def test_a_watcher_that_was_killed_is_continued_where_the_record_is_true(
     watched: Callable[[str], Watched],
 ) -> None:
-    """An idle node's record is hours old, and a sign of life says that it still holds. Where it does not, none does."""
+    # The record of an idle node is hours old, and a heartbeat proves that it still holds. If it does not, there is no
+    # heartbeat.
     w = watched("h100-80gb-hbm3")
     gi = half(w)
-    (first,) = w.look()
+    (first,) = w.poll()
     for _ in range(100):
-        w.look()
+        w.poll()
     w.again()
-    (last,) = w.look()
+    (last,) = w.poll()
     assert (last.idle_since, last.watched_since) == (first.idle_since, first.watched_since)
     pid = w.node.node.hold(0, gi)
-    w.look(WRITE_S)
+    w.poll(WRITE_S)
     w.node.node.terminate(pid)
-    w.look(WRITE_S / 4)  # idle again, which is not written yet
+    w.poll(WRITE_S / 4)  # idle again, which is not written yet
     w.again()
-    (held,) = w.look(WRITE_S / 4)
-    assert held.idle_since == w.clock.now, "the record says that it was held"
+    (held,) = w.poll(WRITE_S / 4)
+    assert held.idle_since == w.clock.now, "the record contains that it was held"
     w.again()
-    assert w.look(GAP_S + 1)[0].watched_since == w.clock.now
+    assert w.poll(GAP_S + 1)[0].watched_since == w.clock.now
 
 
-def test_a_sign_of_life_is_given_on_a_machine_that_nobody_has_changed_since_its_boot(tmp_path: Path) -> None:
-    """/run is empty after a boot, and it was the first apply that made the folder."""
+def test_a_heartbeat_is_given_on_a_host_unchanged_since_its_boot(tmp_path: Path) -> None:
+    # /run is empty after a boot, and the first apply created the folder.
     record = UsageRecord(str(tmp_path / "lib"), str(tmp_path / "run"))
     assert record.write(UsageHistory("b", 100.0))
     record.mark_alive(200.0)
@@ -156,13 +159,13 @@ def test_a_sign_of_life_is_not_given_to_the_target_of_a_link(tmp_path: Path) -> 
 def test_an_idle_node_is_written_once(watched: Callable[[str], Watched]) -> None:
     w = watched("h100-80gb-hbm3")
     half(w)
-    w.look()
+    w.poll()
     first = os.stat(w.path)
     for _ in range(40):
-        w.look()
+        w.poll()
     assert os.stat(w.path).st_ino == first.st_ino
     w.node.node.hold(0, 1)
-    w.look()
+    w.poll()
     assert os.stat(w.path).st_ino != first.st_ino
 
 
@@ -175,22 +178,23 @@ def test_what_comes_and_goes_is_not_written_each_time(watched: Callable[[str], W
             w.node.node.release(0, gi)
         else:
             w.node.node.hold(0, gi)
-        w.look(WRITE_S / 6)
+        w.poll(WRITE_S / 6)
         inodes.add(os.stat(w.path).st_mtime_ns)
-    assert len(inodes) <= 3, "two minutes: no more than a write a minute"
+    assert len(inodes) <= 3, "two minutes: at most one write a minute"
 
 
 def test_a_watcher_that_only_listens_writes_nothing(watched: Callable[[str], Watched]) -> None:
     w = watched("h100-80gb-hbm3")
     half(w)
     w.watch = UsageTracker(w.connection, persist=False, now=w.clock)
-    w.look()
+    w.poll()
     w.watch.save()
     assert not os.path.exists(w.path)
 
 
-def test_what_aliquot_makes_anew_starts_anew_and_the_rest_does_not(watched: Callable[[str], Watched]) -> None:
-    """The real engine and its journal: an instance at the former one's place has its UUID, and is another one."""
+def test_what_aliquot_makes_again_starts_again_and_the_rest_does_not(watched: Callable[[str], Watched]) -> None:
+    # Uses the real engine and its journal. An instance at the place of a previous one has its UUID, but is another
+    # instance.
     import time
 
     w = watched("h100-80gb-hbm3")
@@ -198,14 +202,14 @@ def test_what_aliquot_makes_anew_starts_anew_and_the_rest_does_not(watched: Call
     stays = w.node.node.create(0, "1g.10gb", 4)
     w.node.node.hold(0, stays, memory=77)
     w.clock.now = time.time() - 60
-    before = {u.instance: u for u in w.look(0)}
+    before = {u.instance: u for u in w.poll(0)}
     uuids = {c.uuid for i in w.connection.backend.read().gpus[0].instances for c in i.compute_instances}
     for wanted in ("2g.20gb@0,1g.10gb@4", "3g.40gb@0,1g.10gb@4"):
         found = w.connection.backend.read()
         outcome = apply(plan(found, adhoc(("0",), (wanted,), found)), w.connection.execution_context(), lambda _: None)
         assert not outcome.drift
     w.clock.now = time.time() + 1
-    after = {u.instance: u for u in w.look(0)}
+    after = {u.instance: u for u in w.poll(0)}
     assert uuids == {c.uuid for i in w.connection.backend.read().gpus[0].instances for c in i.compute_instances}
     assert after[gi].watched_since == w.clock.now
     assert after[stays].watched_since == before[stays].watched_since
@@ -230,14 +234,14 @@ def test_the_record_is_small(watched: Callable[[str], Watched]) -> None:
         w.node.node.set_mode(gpu, True)
         for _ in range(7):
             w.node.node.create(gpu, "id:19")
-    w.look()
+    w.poll()
     assert os.path.getsize(w.path) < 20_000
     found = UsageRecord(w.connection.directory, w.connection.run_directory).load()
     assert found == w.watch.history
     assert found.tracked[0].profile == "1g.18gb"
 
 
-def test_the_newest_changes_are_told_to_those_who_cannot_read_the_journal(tmp_path: Path) -> None:
+def test_the_newest_changes_are_shown_to_those_who_cannot_read_the_journal(tmp_path: Path) -> None:
     path = str(tmp_path / "change-journal.jsonl")
     journal, newest = FileJournal(path, "boot"), RecentRuns(str(tmp_path))
     assert newest.runs() == ()

@@ -1,5 +1,7 @@
-"""Nodes for the contract of the kernel's side, three ways: in this process, over a server with the real NVML code where
-there is a compiler, and through a mount, as a machine's own files.
+"""Nodes for the kernel part of the contract, in three forms.
+
+The forms are a node in this process, a server with the real NVML code (if there is a compiler), and a mount that acts
+as a host's own files.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from aliquot.hardware.kernel_files import KernelFiles
 from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from aliquot.sim.files import SimFiles
 from contract.conftest import Machine
-from support.simworld import Node
+from support.simnodes import Node
 from system.sim.mounted import missing, mounted_files
 
 KINDS = ("twin", "socket")
@@ -30,12 +32,14 @@ UUID = "5f0d7a10-0000-4000-8000-00000000000"
 
 
 class Bench(Protocol):
-    """A node and the handles on it. ``directory`` is where its owner map lies; ``open`` is another process of ours."""
+    """A node and the handles on it. ``directory`` contains its owner map. ``open`` acts as another process of
+    Aliquot.
+    """
 
     directory: str
     backend: NodeBackend[NodeGpuDriver]
     files: KernelFiles
-    said: list[str]
+    messages: list[str]
 
     def control(self, do: str, **facts: object) -> dict[str, Any]: ...
 
@@ -45,13 +49,13 @@ class Bench(Protocol):
 
 
 class Twin:
-    """All in this process, on a clock that only counts."""
+    """A node in this process, with a clock that only counts."""
 
     def __init__(self, template: str, directory: str) -> None:
         self.directory = directory
         self.node = Node(template, directory=directory)
         self.files: KernelFiles = self.node.files
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.backend = self.open()
 
     def control(self, do: str, **facts: object) -> dict[str, Any]:
@@ -70,7 +74,7 @@ class Twin:
             self.directory,
             self.node.boot,
             clock=self.node.clock,
-            report=self.said.append,
+            report=self.messages.append,
         )
         return NodeBackend(self.node.backend, kernel)
 
@@ -79,7 +83,7 @@ class Twin:
 
 
 class NodeTools:
-    """NVIDIA's ``sriov-manage`` as the node's server answers it."""
+    """NVIDIA's ``sriov-manage``, answered by the node's server."""
 
     sriov_manage = "/usr/lib/nvidia/sriov-manage"
 
@@ -87,35 +91,35 @@ class NodeTools:
         self._machine = machine
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        told = self._machine.node.sriov_manage("-e" if on else "-d", pci)
-        return int(told["rc"]), "\n".join([*told["out"], *told["err"]])
+        reported = self._machine.node.sriov_manage("-e" if on else "-d", pci)
+        return int(reported["rc"]), "\n".join([*reported["out"], *reported["err"]])
 
 
 class Served:
-    """Over a server: its files by its socket, or through a mount."""
+    """A node on a server. Its files are read over its socket or through a mount."""
 
     def __init__(self, machine: Machine, directory: str, nvml: str, files: KernelFiles | None) -> None:
         self.directory = directory
         self.machine = machine
         self.files: KernelFiles = files or SimFiles(machine.node)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.clock: Clock = SystemClock()
         self._nvml = nvml
         self.backend = self.open()
 
     def control(self, do: str, **facts: object) -> dict[str, Any]:
-        told = self.machine.node._control(do, **facts)
+        reported = self.machine.node._control(do, **facts)
         if do == "reboot":
             self.backend.nvml.close()
             self.backend = self.open()
-        return told
+        return reported
 
     def open(self, files: KernelFiles | None = None, tools: Tools | None = None) -> NodeBackend[NodeGpuDriver]:
         def boot() -> str:
             return str(self.machine.node.show()["boot_id"])
 
         own = tools or NodeTools(self.machine)
-        kernel = Kernel(files or self.files, own, self.directory, boot, clock=self.clock, report=self.said.append)
+        kernel = Kernel(files or self.files, own, self.directory, boot, clock=self.clock, report=self.messages.append)
         return NodeBackend(self.machine.open(self._nvml), kernel)
 
     def calls(self) -> list[dict[str, Any]]:
@@ -127,7 +131,7 @@ Start = Callable[[str, str], Bench]
 
 @pytest.fixture
 def bench(state_dir: str, tmp_path: Path, machine: Callable[[str], Machine]) -> Iterator[Start]:
-    """Starts a node from a template, in one of the KINDS."""
+    """Start a node from a template, in one of the KINDS."""
     with ExitStack() as stack:
 
         def start(template: str, kind: str) -> Bench:
@@ -157,7 +161,7 @@ def types(bench: Bench) -> VgpuTable:
 
 
 def ready(bench: Bench) -> Gpu:
-    """The first GPU, its virtual functions on where it has any."""
+    """Enable the virtual functions of the first GPU, if it has any, and return that GPU."""
     first = gpu(bench)
     assert first.virtual is not None
     if first.virtual.total:
@@ -166,7 +170,7 @@ def ready(bench: Bench) -> Gpu:
 
 
 def carrier(found: Gpu, number: int = 0) -> str:
-    """What carries a vGPU: a virtual function, or the GPU itself."""
+    """Return the address that carries a vGPU: a virtual function, or the GPU itself."""
     assert found.virtual is not None
     return found.virtual.functions[number].pci if found.virtual.functions else found.pci
 
@@ -176,7 +180,7 @@ def uuid(number: int) -> str:
 
 
 def make(bench: Bench, found: Gpu, short: str, number: int = 0) -> Vgpu:
-    """A vGPU by its type's short name, on the function of that number."""
+    """Create a vGPU by its type's short name on the function with that number."""
     kind = types(bench).by_name[short]
     assert kind.id is not None
     function = carrier(found, number)

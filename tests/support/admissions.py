@@ -1,4 +1,4 @@
-"""Requests of an API server to admission webhooks, and small worlds to judge them by."""
+"""Requests of an API server to admission webhooks, and small snapshots of a cluster to judge them by."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[str, type[Any]] = {
 def request(
     resource: str, old: JSON | None, new: JSON | None, *, user: str = "alice", dry_run: bool = False, sub: str = ""
 ) -> review.AdmissionRequest:
-    """As an API server would ask it."""
+    """Build the request as an API server would send it."""
     some = new or old or {}
     group = "kubevirt.io" if resource.startswith("virtualmachine") else kinds.GROUP
     operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
@@ -61,8 +61,10 @@ def request(
     return review.decode_review(json.dumps(body).encode())
 
 
-def world(**given: list[JSON]) -> AdmissionSnapshot:
-    """Objects as on the wire, by the fields of AdmissionSnapshot; node n1 is there unless nodes are given."""
+def environment(**given: list[JSON]) -> AdmissionSnapshot:
+    """Build a snapshot from objects as on the wire, by the fields of AdmissionSnapshot. Node n1 exists unless nodes are
+    given.
+    """
     found: JSON = {"nodes": {NODE: msgspec.convert({"metadata": {"name": NODE}}, Node)}}
     for field, rows in given.items():
         if field in ("vms", "instances"):
@@ -74,7 +76,7 @@ def world(**given: list[JSON]) -> AdmissionSnapshot:
 
 
 def merged(one: JSON, **changes: Any) -> JSON:
-    """A copy with parts of spec, status or metadata replaced."""
+    """Return a copy with parts of spec, status or metadata replaced."""
     copy: JSON = json.loads(json.dumps(one))
     for part, fields in changes.items():
         copy.setdefault(part, {}).update(fields)
@@ -87,9 +89,9 @@ def gpu(enabled: bool = True, *vgpus: str, address: str = PF, node: str = NODE) 
 
 
 def vgpu(address: str, type_name: str = "", enabled: bool = False, *, node: str = NODE, **status: Any) -> JSON:
-    """``status``: types={name: id}, uuid, made=True."""
+    """Build a VGPUDevice. Its ``status`` takes ``types={name: id}``, ``uuid`` and ``made=True``."""
     made = status.get("made", enabled)
-    told = {
+    reported = {
         "availableTypes": status.get("types", {}),
         "configureVGPUTypeName": type_name if made else "",
         "uuid": status.get("uuid", "5b5b7326-6bb8-48cb-a321-8fa58ccbb38c") if made else "",
@@ -97,7 +99,7 @@ def vgpu(address: str, type_name: str = "", enabled: bool = False, *, node: str 
     }
     spec = {"address": address, "nodeName": node, "enabled": enabled, "vGPUTypeName": type_name}
     meta = {"name": names.object_name(node, address), "labels": {names.PARENT_LABEL: names.object_name(node, PF)}}
-    return {"metadata": meta, "spec": spec | {"parentGPUDeviceAddress": PF}, "status": told}
+    return {"metadata": meta, "spec": spec | {"parentGPUDeviceAddress": PF}, "status": reported}
 
 
 def function(address: str = PF, device: str = "25b6", *, node: str = NODE, **more: Any) -> JSON:
@@ -114,7 +116,7 @@ def claim(address: str = PF, *, node: str = NODE, passthrough: bool = True, **me
 
 
 def mig(requested: dict[int, int], *, enabled: bool, state: str = "", have: dict[int, list[str]] | None = None) -> JSON:
-    """A MigConfiguration of an A100 40 GB; ``have`` are instance ids by profile, of which nothing more is said."""
+    """Build the MigConfiguration of an A100 40 GB. ``have`` are instance ids by profile, without any other fields."""
     rows = {19: ("1g.5gb", 7), 20: ("1g.5gb+me", 1), 15: ("1g.10gb", 4), 14: ("2g.10gb", 3), 9: ("3g.20gb", 2)}
     rows |= {5: ("4g.20gb", 1), 0: ("7g.40gb", 1)}
     have = have or {}
@@ -124,12 +126,12 @@ def mig(requested: dict[int, int], *, enabled: bool, state: str = "", have: dict
         for i, (n, total) in rows.items()
     ]
     spec = {"enabled": enabled, "gpuAddress": PF, "nodeName": NODE, "profileSpec": profiles}
-    told = [{k: v for k, v in row.items() if v is not None} for row in status]
-    return {"metadata": {"name": GPU}, "spec": spec, "status": {"profileStatus": told, "status": state}}
+    messages = [{k: v for k, v in row.items() if v is not None} for row in status]
+    return {"metadata": {"name": GPU}, "spec": spec, "status": {"profileStatus": messages, "status": state}}
 
 
 def machine(name: str, *devices: JSON, field: str = "gpus", strategy: str = "Always", **meta: Any) -> JSON:
-    """A VirtualMachine with these entries."""
+    """Build a VirtualMachine with these entries."""
     inside = {field: list(devices)} if devices else {}
     template = {"spec": {"domain": {"devices": inside}}}
     spec = {"runStrategy": strategy, "template": template}
@@ -143,6 +145,6 @@ def instance(name: str, node: str, *devices: JSON, field: str = "gpus", phase: s
 
 
 def entry(name: str, resource: str, **options: Any) -> JSON:
-    """``options``: display={...}."""
+    """Build an entry of a device list. ``options`` takes ``display={...}``."""
     more = {"virtualGPUOptions": {"display": options["display"]}} if "display" in options else {}
     return {"name": name, "deviceName": resource} | more

@@ -1,4 +1,4 @@
-"""The real agent as a process of its own, on a simulated node, beside a cluster: started, watched, killed.
+"""The real agent as a process of its own, on a simulated node with a cluster: start it, watch it, kill it.
 
 It gets the arguments, the variables, the mounted files and the token that its DaemonSet gives it (``deployed``).
 """
@@ -28,14 +28,14 @@ NAMESPACE = "gpu-operator"
 PATIENCE_S = 60.0
 DEPLOY = {f"{names.DEPLOY_PREFIX}{each}": "true" for each in ("device-plugin", "gpu-feature-discovery", "dcgm")}
 MIXED = {"MIG_STRATEGY": "mixed"}
-"""What the chart's value ``mig.strategy: mixed`` makes of the agent's environment."""
+"""The environment that the chart's value ``mig.strategy: mixed`` gives to the agent."""
 Object = dict[str, Any]
 
 
 class Agent:
-    """One node of a cluster and its agent. ``sim`` is the simulated machine below ``folder``; ``deployed`` its pod as
-    the DaemonSet makes it. ``environment`` and ``arguments`` come after those of the pod. ``config`` is a kubeconfig
-    file in the place of the pod's token.
+    """A node of a cluster, with its agent. ``sim`` is the simulated machine below ``folder``; ``deployed`` is its pod
+    as the DaemonSet creates it. ``environment`` and ``arguments`` come after those of the pod. ``config`` is a
+    kubeconfig file that replaces the pod's token.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Agent:
     # -- the cluster
 
     def call(self, method: str, path: str, body: object = None, kind: str = "application/json") -> Object:
-        """A request that must succeed."""
+        """Send a request that must succeed."""
         answer = self.cluster.request(method, path, body, {"Content-Type": kind})
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.body}"
         found: Object = answer.body
@@ -88,7 +88,7 @@ class Agent:
         return {k: v for k, v in self.labels().items() if k.startswith(names.DEPLOY_PREFIX)}
 
     def label(self, **values: str | None) -> None:
-        """Sets ``nvidia.com/mig.config`` (``config=...``) or any other label by its full name."""
+        """Set ``nvidia.com/mig.config`` (``config=...``) or any other label by its full name."""
         named = {names.CONFIG_LABEL if key == "config" else key: value for key, value in values.items()}
         self.patch({"metadata": {"labels": named}})
 
@@ -96,7 +96,7 @@ class Agent:
         self.call("PATCH", f"/api/v1/nodes/{self.name}", body, "application/merge-patch+json")
 
     def configure(self, name: str, data: dict[str, str]) -> None:
-        """A ConfigMap of the agent's namespace, made or replaced."""
+        """Create or replace a ConfigMap of the agent's namespace."""
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
         if self.cluster.request("GET", f"{path}/{name}").status == 404:
@@ -118,19 +118,19 @@ class Agent:
     # -- the machine
 
     def geometry(self) -> list[list[str]]:
-        """``profile@start`` of each GPU's instances, in order."""
+        """Return ``profile@start`` of each GPU's instances, in order."""
         return [
             sorted(f"{i['profile']}@{i['placement'].partition(':')[0]}" for i in gpu["instances"])
             for gpu in self.sim.show()["gpus"]
         ]
 
     def writes(self) -> list[str]:
-        """Every call that changed, or tried to change, the GPUs."""
+        """Return every call that changed the GPUs, or tried to."""
         return [c["call"] for c in self.sim.calls() if c["call"] in control.WRITE_CALLS]
 
     @contextmanager
     def client(self) -> Iterator[None]:
-        """Somebody who has the GPUs open, as DCGM or a display server does."""
+        """Keep the GPUs open from another process, as DCGM or a display server does."""
         code = "import sys, time, pynvml; pynvml.nvmlInit(); print('open', flush=True); time.sleep(600)"
         folder = os.path.dirname(control.library(self.state, "machine"))
         process = subprocess.Popen(
@@ -156,7 +156,7 @@ class Agent:
         environment |= self.deployed.environment() | self.environment
         environment.pop("KUBECONFIG", None)
         self.config = self.config or self.deployed.kubeconfig(self.cluster)
-        words = [*self.deployed.words(), "--node", "machine", "--port", "0", "--kubeconfig", str(self.config)]
+        words = [*self.deployed.words(), "--sim", "machine", "--port", "0", "--kubeconfig", str(self.config)]
         words += ["--cdi-dir", str(self.folder / f"{self.name}.cdi")]
         with open(self.log_path, "ab") as log:
             self.process = forkserver.Popen(
@@ -168,7 +168,7 @@ class Agent:
             )
 
     def stop(self) -> int:
-        """As kubelet does: SIGTERM."""
+        """Send SIGTERM, as the kubelet does, and return the exit code."""
         assert self.process is not None
         self.process.terminate()
         code = self.process.wait(PATIENCE_S)
@@ -176,7 +176,7 @@ class Agent:
         return code
 
     def kill(self) -> None:
-        """As nobody should: SIGKILL."""
+        """Send SIGKILL."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -186,7 +186,7 @@ class Agent:
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
-        """Waits until something holds; fails with what is."""
+        """Wait until something holds. The failure reports the current status and log."""
         end, pause = time.monotonic() + seconds, 0.02
         while not true():
             code = None if self.process is None else self.process.poll()
@@ -197,19 +197,19 @@ class Agent:
             pause = min(pause * 1.4, 0.15)
 
     def reaches(self, state: str, config: str | None = None, reason: str | None = None) -> Object:
-        """Waits for a state that was told for this config; the status."""
+        """Wait until this state is reported for this config, and return the status."""
 
         def there() -> bool:
-            told = self.status()
-            same = config is None or told.get("config", "") == config
-            return same and told.get("state") == state and (reason is None or told.get("reason") == reason)
+            reported = self.status()
+            same = config is None or reported.get("config", "") == config
+            return same and reported.get("state") == state and (reason is None or reported.get("reason") == reason)
 
         self.until(there, f"state {state} for {config} ({reason})")
         self.until(lambda: self.labels().get(names.STATE_LABEL, "") == state, f"label {state}")
         return self.status()
 
-    def wish(self, config: str, state: str = "success", reason: str | None = None) -> Object:
-        """Labels the node and waits for what comes of it."""
+    def request(self, config: str, state: str = "success", reason: str | None = None) -> Object:
+        """Label the node, wait for the result and return it."""
         self.label(config=config)
         return self.reaches(state, config, reason)
 
@@ -220,6 +220,6 @@ class Agent:
 
 
 class MakeAgent(Protocol):
-    """The fixture ``make_agent``: a node with these GPUs and its agent, not started yet."""
+    """The fixture ``make_agent``: a node with these GPUs and its agent, which is not started yet."""
 
     def __call__(self, template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none") -> Agent: ...

@@ -1,7 +1,7 @@
-"""One interface over both API servers that the suite runs on: the stand-in and a real kube-apiserver with etcd.
+"""A common interface for both API servers that the suite runs on: the stand-in and a real kube-apiserver with etcd.
 
-``tests/system/kubernetes/conftest.py`` has the fixtures. A test takes ``cluster`` and runs twice; on the real server it
-is skipped, with the reason, where there is none. Neither runs controllers or a scheduler: ``controllers.py`` plays
+``tests/system/kubernetes/conftest.py`` has the fixtures. A test takes ``cluster`` and runs twice. On the real server
+it is skipped with the reason if there is none. Neither runs controllers or a scheduler: ``controllers.py`` simulates
 them.
 """
 
@@ -33,14 +33,14 @@ from support.standin.kubeconfig import kubeconfig
 JSON = dict[str, Any]
 READY_S = 60.0
 SHORTEST_S = 0.02
-"""The shortest pause between two looks, however many writes there are."""
+"""The shortest pause between two polls, however many writes there are."""
 _SHORT_LIVED = {"GOGC": "off", "GOMAXPROCS": "1"}
-"""For a Go program that lasts a moment: garbage collection and idle threads cost a quarter of its CPU time."""
+"""For a Go program that runs briefly: garbage collection and idle threads cost a quarter of its CPU time."""
 _OWN_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a raw request got; ``body`` is decoded JSON, or text that is none."""
+    """The answer to a raw request; ``body`` is decoded JSON, or the text if it is not JSON."""
 
     status: int
     body: Any
@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Cluster(ABC):
-    """A running API server, empty at the start of each test but for its own namespaces.
+    """A running API server, which is empty at the start of each test except for its own namespaces.
 
     Attributes:
         name: ``standin`` or ``real``
@@ -69,7 +69,7 @@ class Cluster(ABC):
         self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def kubeconfig(self, namespace: str | None = None, serviceaccount: str | None = None) -> Path:
-        """A file for the administrator, or for a service account; the account is made when there is none.
+        """Write a kubeconfig file for the administrator or a service account, which is created if it does not exist.
 
         The default namespace of a client that uses it is ``namespace``, else ``default``.
         """
@@ -83,7 +83,7 @@ class Cluster(ABC):
         return Path(file.name).replace(path)
 
     def service_account_token(self, namespace: str, name: str) -> str:
-        """A fresh token of an account; namespace and account are made when missing."""
+        """Return a new token of an account. Create the namespace and the account if they do not exist."""
         self.namespace(namespace)
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         if self.request("GET", f"{path}/{name}").status == 404:
@@ -93,13 +93,13 @@ class Cluster(ABC):
         return token
 
     def namespace(self, name: str) -> str:
-        """Make a namespace unless it is there; its name."""
+        """Create a namespace if it does not exist, and return its name."""
         if self.request("GET", f"/api/v1/namespaces/{name}").status == 404:
             self.must("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         return name
 
     def kubectl(self, *args: str, stdin: str | None = None, config: Path | None = None, check: bool = True) -> str:
-        """What ``kubectl`` prints on standard output; with ``check=False`` also when it fails.
+        """Return what ``kubectl`` prints on standard output, with ``check=False`` also if it fails.
 
         Raises:
             AssertionError: it failed; the text is its standard error
@@ -111,9 +111,9 @@ class Cluster(ABC):
     def kubectl_run(
         self, *args: str, stdin: str | None = None, config: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the real ``kubectl`` and give everything that came of it. Without one the test is skipped."""
+        """Run the real ``kubectl`` and return its completed process. If there is none, skip the test."""
         if shutil.which("kubectl") is None:
-            import pytest  # the demonstrations, which have no need of it, do without
+            import pytest  # the demonstrations do not need it
 
             pytest.skip("no kubectl (apt-get install kubernetes-client)")
         own = {"KUBECONFIG": str(config or self.kubeconfig()), "HOME": str(self.folder)}
@@ -127,7 +127,7 @@ class Cluster(ABC):
         )
 
     def apply(self, manifests: str | JSON | list[JSON], *, namespace: str = "default") -> None:
-        """Server-side apply of YAML text or objects, in their order; without ``kubectl``. Status is written as well."""
+        """Apply YAML text or objects server-side, in their order, without ``kubectl``. Their status is written too."""
         if isinstance(manifests, str):
             manifests = [row for row in yaml.load_all(manifests, yaml.CSafeLoader) if row]
         for row in manifests if isinstance(manifests, list) else [manifests]:
@@ -151,18 +151,18 @@ class Cluster(ABC):
         return self._resources[api_version, kind]
 
     def get(self, path: str) -> JSON:
-        """The object or list at a path.
+        """Return the object or list at a path.
 
         Raises:
-            AssertionError: it was not answered with success
+            AssertionError: the answer was not a success
         """
         return self.must("GET", path)
 
     def must(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> JSON:
-        """Like ``request``, for what cannot fail.
+        """Send a request that cannot fail and return the body.
 
         Raises:
-            AssertionError: it did
+            AssertionError: it failed
         """
         answer = self.request(method, path, body, headers)
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.body}"
@@ -179,8 +179,8 @@ class Cluster(ABC):
         token: str | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
-        """One raw request as the administrator, or with another token ("" for none). Bodies other than bytes and text
-        are sent as JSON; a merge patch where the method is PATCH and no type is given.
+        """Send one raw request as the administrator, or with another token ("" for none). Bodies other than bytes and
+        text are sent as JSON, with PATCH as a merge patch if no type is given.
         """
         send = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         send.update({"User-Agent": "aliquot-tests/1", **(headers or {})})
@@ -197,7 +197,7 @@ class Cluster(ABC):
     def _exchange(
         self, method: str, path: str, data: bytes | str | None, headers: Mapping[str, str], timeout_s: float
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        """One request over an idle connection, else over a new one: a handshake costs more than most requests."""
+        """Send one request over an idle connection, else over a new one: a handshake costs more than most requests."""
         while True:
             reused = None
             with contextlib.suppress(IndexError):
@@ -230,14 +230,14 @@ class Cluster(ABC):
                 self._idle.pop().close()
 
     def connection(self, timeout_s: float = 30.0) -> http.client.HTTPSConnection:
-        """A fresh connection that trusts this server alone."""
+        """Open a new connection that trusts only this server."""
         address = urlsplit(self.url)
         return http.client.HTTPSConnection(
             address.hostname or "", address.port, timeout=timeout_s, context=_trusting(str(self.ca))
         )
 
     def wait(self, ready: Callable[[], Any], what: str = "it", timeout_s: float = 10.0) -> Any:
-        """The first true value of ``ready``.
+        """Wait for a true value of ``ready`` and return it.
 
         Raises:
             AssertionError: there was none in time
@@ -251,18 +251,18 @@ class Cluster(ABC):
             pause = min(pause * 1.4, 0.1)
 
     def pause(self, seconds: float) -> None:
-        """Wait before the next look. A write since the last pause ends this one, where the server reports writes."""
+        """Wait before the next poll. If the server reports writes, a write since the last pause ends this pause."""
         time.sleep(seconds)
 
     @property
     def revision(self) -> int | None:
-        """A number that grows with each write; None where the server has none. While it stays, so does every answer."""
+        """A number that grows with each write; None if the server has none. Answers change only if it does."""
         return None
 
     @abstractmethod
-    def away(self, how: str = "refuse") -> contextlib.AbstractContextManager[None]:
-        """The server is away inside the block: ``refuse`` (nobody listens) or ``hang`` (nobody answers). Watches end
-        (``refuse``) or fall silent. Afterwards it is there again, with the same objects.
+    def unavailable(self, how: str = "refuse") -> contextlib.AbstractContextManager[None]:
+        """Make the server unavailable inside the block: ``refuse`` (connections) or ``hang`` (no answer). Watches end
+        (``refuse``) or fall silent. Afterwards it is available again, with the same objects.
         """
 
     @abstractmethod
@@ -271,7 +271,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End it, or clean it up where it lives on for the next test."""
+        """End the server, or clean it if it is reused by the next test."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -304,7 +304,7 @@ class StandinCluster(Cluster):
         return self.standin.store.revision
 
     @contextlib.contextmanager
-    def away(self, how: str = "refuse") -> Iterator[None]:
+    def unavailable(self, how: str = "refuse") -> Iterator[None]:
         if how == "hang":
             with self.standin.control.during("hang"):
                 yield
@@ -337,7 +337,7 @@ class RealCluster(Cluster):
         self.url, self.token, self.ca = server.url, ADMIN_TOKEN, server.ca
 
     def ready(self) -> bool:
-        """Whether it answers and has its own namespaces."""
+        """Report whether it answers and has its own namespaces."""
         if not self.server.alive():
             raise RuntimeError(f"kube-apiserver ended:\n{self.server.log()}")
         try:
@@ -351,14 +351,16 @@ class RealCluster(Cluster):
         self.wait(self.ready, "kube-apiserver to be ready", READY_S)
 
     @contextlib.contextmanager
-    def away(self, how: str = "refuse") -> Iterator[None]:
+    def unavailable(self, how: str = "refuse") -> Iterator[None]:
         self.hang_up()
         with self.server.frozen() if how == "hang" else self.server.stopped():
             yield
         self.wait_ready()
 
     def expire(self) -> None:
-        """Compaction alone is not enough: the server answers watches from its cache. A new server has a new cache."""
+        """Forget the history by starting the server again. Compaction is not enough: the server answers watches from
+        its cache, and a new server has a new cache.
+        """
         self.namespace("default")
         self.must("PATCH", "/api/v1/namespaces/default", {"metadata": {"annotations": {"expired": str(time.time())}}})
         self.server.compact()
@@ -374,8 +376,8 @@ class RealCluster(Cluster):
 
 
 def kubectl_minor() -> int:
-    """The 32 of kubectl 1.32; 0 when there is none. Before 27, ``kubectl apply`` asks for documents (OpenAPI v2, in
-    protobuf) that the stand-in does not have; all else works.
+    """Return kubectl's minor version, such as 32 of 1.32, or 0 without kubectl. Before 27,
+    ``kubectl apply`` requests documents that the stand-in lacks (OpenAPI v2, in protobuf). All other verbs work.
     """
     if shutil.which("kubectl") is None:
         return 0
@@ -385,7 +387,7 @@ def kubectl_minor() -> int:
 
 
 def why_not_real() -> str:
-    """Why the suite cannot run on a real server; "" when it can."""
+    """Return why the suite cannot run on a real server, or "" if it can."""
     if assets() is None:
         folder = os.environ.get("KUBEBUILDER_ASSETS", ASSETS)
         return f"no kube-apiserver and etcd in KUBEBUILDER_ASSETS ({folder})"
@@ -393,7 +395,7 @@ def why_not_real() -> str:
 
 
 def summary() -> str:
-    """Which servers the Kubernetes tests run on, for the end of a test run."""
+    """Return which servers the Kubernetes tests run on, for the end of a test run."""
     reason = why_not_real()
     if reason:
         return f"kubernetes suite: stand-in only: {reason}"

@@ -1,4 +1,4 @@
-"""Emptying a real server between tests, without controllers to help."""
+"""Clean a real server between tests, without controllers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def clean(cluster: Cluster) -> None:
-    """Remove everything that a test may have left; what the server makes for itself stays."""
+    """Remove everything that a test may have left, except what the server creates for itself."""
     for path in _CLUSTER_WIDE:
         _remove_all(cluster, path)
     for kind in ("clusterrolebindings", "clusterroles"):
@@ -60,7 +60,7 @@ def clean(cluster: Cluster) -> None:
 
 
 def _remove_definitions(cluster: Cluster) -> None:
-    """Custom resources first: the server's own finalizer then lets the definitions go."""
+    """Remove custom resources first: the server's own finalizer then lets the definitions go."""
     for row in cluster.get(_CRDS)["items"]:
         spec = row["spec"]
         version = next(v["name"] for v in spec["versions"] if v["served"])

@@ -1,8 +1,8 @@
 """A real kube-apiserver with its etcd, for one test session.
 
-The binaries lie where Kubernetes' ``envtest`` has them: in ``KUBEBUILDER_ASSETS``, else ``/usr/local/kubebuilder/bin``.
-Nothing else of a control plane runs: no controllers, no scheduler. What they would do, a test does itself
-(``cluster.Cluster`` has methods for it), on the stand-in and here alike.
+The binaries are where Kubernetes' ``envtest`` has them: in ``KUBEBUILDER_ASSETS``, else ``/usr/local/kubebuilder/bin``.
+No other part of a control plane runs: no controllers, no scheduler. A test does their work itself, on the stand-in and
+here alike (``cluster.Cluster`` has methods for it).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NOT_ADMITTED = "ServiceAccount,TaintNodesByCondition"
 
 
 def assets() -> Path | None:
-    """The folder that holds both kube-apiserver and etcd; None when there is none."""
+    """Return the folder that holds both kube-apiserver and etcd, or None if there is none."""
     folder = Path(os.environ.get("KUBEBUILDER_ASSETS", ASSETS))
     return folder if all(os.access(folder / name, os.X_OK) for name in ("kube-apiserver", "etcd")) else None
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now."""
+    """Return loopback ports on which no process listens."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -98,16 +98,16 @@ class RealServer:
         ]
 
     def alive(self) -> bool:
-        """Whether both processes still run."""
+        """Report whether both processes still run."""
         return self.etcd.poll() is None and self.apiserver.poll() is None
 
     def log(self) -> str:
-        """The end of the server's log, for a failure's text."""
+        """Return the end of the server's log, for the text of a failure."""
         return (self.folder / "kube-apiserver.log").read_text(errors="replace")[-3000:]
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """The server takes connections and never answers."""
+        """Freeze the server: it takes connections and never answers."""
         self.apiserver.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -116,7 +116,7 @@ class RealServer:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """The server is not there; it starts again, with the same objects, afterwards."""
+        """Stop the server inside the block, and start it again with the same objects afterwards."""
         _end(self.apiserver, grace=0)
         try:
             yield
@@ -124,10 +124,10 @@ class RealServer:
             self.apiserver = self._spawn("kube-apiserver", self._apiserver_arguments())
 
     def compact(self) -> None:
-        """Forget every version before the present one.
+        """Forget every version before the current one.
 
         Raises:
-            FileNotFoundError: there is no etcdctl beside etcd or in PATH
+            FileNotFoundError: ``etcdctl`` is neither beside etcd nor in PATH
         """
         etcdctl = shutil.which("etcdctl", path=f"{self.binaries}{os.pathsep}{os.environ.get('PATH', '')}")
         if etcdctl is None:
@@ -145,14 +145,14 @@ class RealServer:
         subprocess.run([etcdctl, endpoint, "compact", revision], check=True, capture_output=True, env=environment)
 
     def close(self) -> None:
-        """Stop the server before its database: without etcd it would keep its port for over ten seconds."""
+        """Stop the server before its database: without etcd it would keep its port for more than ten seconds."""
         _end(self.apiserver, grace=3)
         _end(self.etcd, grace=3)
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
 
 def _end(process: subprocess.Popen[bytes], *, grace: float) -> None:
-    """Ask it to end, and after ``grace`` seconds make it."""
+    """Terminate it, and kill it after ``grace`` seconds."""
     if process.poll() is None and grace:
         process.terminate()
         end = time.monotonic() + grace

@@ -1,7 +1,7 @@
-"""Running a written list of requests against a cluster, and making the answers comparable.
+"""Run a written list of requests against a cluster, and make the answers comparable.
 
-The list and the real server's answers lie in ``tests/recorded/kube-apiserver``; ``tools/record_apiserver.py`` writes
-them. What differs from run to run (uids, times, versions, made-up names) is replaced by its name.
+The list and the real server's answers are in ``tests/recorded/kube-apiserver``; ``tools/record_apiserver.py`` writes
+them. Values that differ from run to run (uids, times, versions, generated names) are replaced by their name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _RANDOM = re.compile(r"\b(A|gen|cm)-[a-z0-9]{5}\b")
 
 
 class Replay:
-    """One scenario's run: values saved by one step are used by later ones as ``{{name}}``."""
+    """The run of a scenario: later steps use values saved by earlier ones as ``{{name}}``."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.saved: dict[str, str] = {}
 
     def run(self, step: JSON) -> JSON:
-        """The step's normalised answer."""
+        """Run a step and return its normalized answer."""
         end = time.monotonic() + UNTIL_S
         while True:
             found = self._watch(step) if "watch" in step else self._request(step)
@@ -61,7 +61,7 @@ class Replay:
         return found
 
     def _token(self, step: JSON) -> str | None:
-        """None for the administrator; "" for nobody; else a token that was saved, or sent as it stands."""
+        """Return None for the administrator, "" for an anonymous request, else a saved or literal token."""
         token = step.get("token")
         return None if token is None else self._filled(token)
 
@@ -76,7 +76,7 @@ class Replay:
         return {"status": answer.status, "raw": answer.body}
 
     def _watch(self, step: JSON) -> JSON:
-        """So many lines of a watch, or what comes until it ends."""
+        """Return so many lines of a watch, or all until it ends."""
         connection = self.cluster.connection(timeout_s=5)
         token = self._token(step)
         headers = {**self._headers(step), "Authorization": f"Bearer {token or self.cluster.token}"}
@@ -104,8 +104,9 @@ def _at(value: Any, path: str) -> str:
 
 
 def normal(value: Any, key: str = "") -> Any:
-    """Without what differs from run to run. The real server validates some objects up to eight times and repeats the
-    causes as often: they count once, in any order. Managed fields are in the order of their times, so here in another.
+    """Return a value without the parts that differ from run to run. The real server validates some objects up to eight
+    times and repeats the causes as often, so each counts once, in any order. Managed fields are ordered by their times,
+    which differ here.
     """
     if isinstance(value, dict):
         generated = value.get("generateName") if key == "metadata" else None

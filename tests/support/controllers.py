@@ -1,7 +1,7 @@
-"""What kube-controller-manager and kubelets would do, done on demand by plain requests, on either API server.
+"""Simulated kube-controller-manager and kubelets, run on demand by plain requests, on either API server.
 
-Neither server of the suite runs controllers, so that nothing happens in a test but what the test says. ``settle`` plays
-all of them until nothing changes any more.
+Neither server of the suite runs controllers, so the test decides what happens. ``settle`` runs all of them until
+nothing changes any more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ROUNDS = 10
 
 
 def settle(cluster: Cluster) -> None:
-    """Garbage collection, daemon sets, kubelets and disruption budgets, in turn, until all is quiet.
+    """Run garbage collection, daemon sets, kubelets and disruption budgets in turn, until nothing changes.
 
     Raises:
-        AssertionError: it never is
+        AssertionError: changes do not end
     """
     for _ in range(_ROUNDS):
         if not any([collect(cluster), daemon_sets(cluster), kubelets(cluster), budgets(cluster)]):
@@ -30,8 +30,8 @@ def settle(cluster: Cluster) -> None:
 
 
 def collect(cluster: Cluster) -> int:
-    """Delete what belongs to an object that is gone or going in the foreground, then let that one go. How many steps
-    were taken.
+    """Delete the dependents of an object that is gone or in foreground deletion, then release it. Return the number of
+    steps.
     """
     done = 0
     found = {path: cluster.get(path)["items"] for path in _DEPENDENTS}
@@ -65,7 +65,9 @@ def _dependents(found: dict[str, list[JSON]], owner: JSON) -> list[JSON]:
 
 
 def daemon_sets(cluster: Cluster) -> int:
-    """One running pod of each daemon set on each node that its node selector fits. How many pods came or went."""
+    """Keep one running pod of each daemon set on each node that its node selector fits. Return how many pods came or
+    went.
+    """
     done = 0
     nodes = cluster.get("/api/v1/nodes")["items"]
     for row in cluster.get("/apis/apps/v1/daemonsets")["items"]:
@@ -130,7 +132,7 @@ def _daemon_set_status(cluster: Cluster, row: JSON, wanted: int, ready: int) -> 
 
 
 def kubelets(cluster: Cluster) -> int:
-    """End the pods whose deletion was asked for, unless a finalizer holds them. How many."""
+    """End the pods that are being deleted, unless a finalizer holds them. Return how many."""
     done = 0
     for pod in cluster.get("/api/v1/pods")["items"]:
         meta = pod["metadata"]
@@ -141,7 +143,7 @@ def kubelets(cluster: Cluster) -> int:
 
 
 def budgets(cluster: Cluster) -> int:
-    """Count pods for the disruption budgets. How many budgets changed."""
+    """Count pods for the disruption budgets. Return how many budgets changed."""
     done = 0
     for row in cluster.get("/apis/policy/v1/poddisruptionbudgets")["items"]:
         namespace = row["metadata"]["namespace"]
@@ -174,7 +176,7 @@ def _budget_status(cluster: Cluster, row: JSON, expected: int, healthy: int) -> 
 
 
 def _share(value: int | str, of: int) -> int:
-    """A count, or a percentage rounded up as the disruption controller does."""
+    """Return a count, or a percentage rounded up as the disruption controller does."""
     return value if isinstance(value, int) else -(-of * int(value.rstrip("%")) // 100)
 
 

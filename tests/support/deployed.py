@@ -1,7 +1,7 @@
-"""What a rendered DaemonSet gives to the agent's container, on a node that is a folder of a test.
+"""The parts of a rendered DaemonSet that the agent's container gets, on a node that is a folder of a test.
 
 Arguments, environment, mounted files and the account are read from ``deploy``: a test, a sandbox or a page that starts
-an agent by hand-written ones proves nothing about an installation.
+an agent with hand-written ones proves nothing about an installation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 @functools.cache
 def objects(file: str) -> tuple[Object, ...]:
-    """The objects of a file below ``deploy``. Do not change them."""
+    """Return the objects of a file below ``deploy``. Do not change them."""
     return tuple(yaml.load_all((DEPLOY / file).read_text(), yaml.CSafeLoader))
 
 
 class Deployed:
-    """The pod that a DaemonSet, rendered as ``manifest``, makes on ``node``. ``folder`` is that node's file system."""
+    """The pod that a DaemonSet, rendered as ``manifest``, creates on ``node``. ``folder`` is the node's file system."""
 
     def __init__(self, manifest: str, node: str, folder: Path) -> None:
         self.node, self.folder = node, folder
@@ -46,11 +46,11 @@ class Deployed:
     # -- the container
 
     def words(self) -> list[str]:
-        """The arguments."""
+        """Return the arguments."""
         return [self._inside(word) for word in self._container["args"]]
 
     def environment(self) -> dict[str, str]:
-        """The variables. Paths lead to what is mounted there."""
+        """Return the variables. Paths lead to what is mounted there."""
         fields = {"spec.nodeName": self.node, "metadata.name": self.name, "metadata.namespace": self.namespace}
         found = {}
         for entry in self._container["env"]:
@@ -59,7 +59,7 @@ class Deployed:
         return found
 
     def mount(self) -> None:
-        """Make the folders, and the files of the ConfigMaps, that are mounted."""
+        """Create the folders, and the files of the ConfigMaps, that are mounted."""
         for volume in self._spec["volumes"]:
             there = self.folder / volume["name"]
             if there.exists():
@@ -73,7 +73,7 @@ class Deployed:
         return next((each["data"] for each in maps if each["metadata"]["name"] == name), {})
 
     def _inside(self, text: str) -> str:
-        """A path in the container as the path of what is mounted there."""
+        """Return the host path of what is mounted at a path in the container."""
         for mount in self._container["volumeMounts"]:
             path = mount["mountPath"]
             if text == path or text.startswith(f"{path}/"):
@@ -83,13 +83,13 @@ class Deployed:
     # -- the cluster
 
     def install(self, cluster: Cluster) -> None:
-        """The accounts, rights and admission policies, unless they are there."""
+        """Apply the accounts, rights and admission policies, unless they exist."""
         cluster.namespace(self.namespace)
         if cluster.request("GET", f"{_RBAC}/{self.account}").status == 404:
             apply(cluster, *(f"{self._folder}/{name}" for name in _RIGHTS))
 
     def token(self, cluster: Cluster) -> str:
-        """The token that kubelet would mount into the pod, which is made unless it is there."""
+        """Return the token that the kubelet would mount into the pod. Create the pod unless it exists."""
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         if cluster.request("GET", f"{pods}/{self.name}").status == 404:
             container = {"name": self._container["name"], "image": self._container["image"]}
@@ -105,7 +105,7 @@ class Deployed:
         return str(cluster.must("POST", path, {"spec": {"boundObjectRef": bound}})["status"]["token"])
 
     def kubeconfig(self, cluster: Cluster) -> Path:
-        """A file with that token."""
+        """Write a kubeconfig with that token."""
         file = self.folder / "kubeconfig"
         token = self.token(cluster)
         file.write_text(kubeconfig(cluster.url, token, ca=str(cluster.ca), namespace=self.namespace, user=self.account))

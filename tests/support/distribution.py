@@ -1,8 +1,8 @@
 """Distribute test files over the workers: those that wait for daemons beside those that compute.
 
 A file stays with one worker, so its servers start once. All workers but the first take the layers that mostly wait,
-from the front of the list, and the first one takes the layers that keep a core busy, from its end. They meet at the
-files in the middle, which are short: the workers end at the same time without a table of how long each file takes.
+from the front of the list. The first one takes the layers that keep a core busy, from the end. They meet at the files
+in the middle, which are short, so the workers end at the same time without a table of how long each file takes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ FIRST = (
 )
 """Layers that mostly wait."""
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
-"""Layers that compute for long, the longest last."""
+"""Layers that compute for long, with the longest last."""
 MORE = 2
-"""Workers beside one for each core, since tests wait: a worker keeps a third of a core busy. More make daemons late."""
+"""The number of workers beside one per core, since tests wait: a worker keeps a third of a core busy. With more,
+daemons are late.
+"""
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -62,7 +64,7 @@ def _rank(name: str) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | None:
-    """The distribution of a run that asks for no other by ``--dist``."""
+    """Return the distribution of a run that requests no other by ``--dist``."""
     if config.option.dist != "load":
         return None
     config.option.loadscopereorder = False
@@ -70,12 +72,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | N
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """How many ``-n auto`` means."""
+    """Return the number of workers of ``-n auto``."""
     return _cores() + MORE
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile the tests of a fresh checkout, each file once: all workers begin with the same files at the same time."""
+    """Compile the tests of a new checkout, each file once: all workers begin with the same files at the same time."""
     distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
     if distributed and not sys.dont_write_bytecode and not [*(TESTS / "unit").rglob("__pycache__")]:
         layers = folders()

@@ -1,4 +1,4 @@
-"""The driver's pod of a node, played: its object, and a container that runs programs below a directory.
+"""A simulated driver pod of a node: its object, and a container that runs programs below a directory.
 
 ``below(<state>/<node>/driver)`` runs a simulated node's own ``nvidia-smi`` and ``sriov-manage``, as the real pod would:
 
@@ -25,7 +25,7 @@ _URL = "https://example.com/NVIDIA-Linux-x86_64-570.133.10-vgpu-kvm.run"
 
 
 def driver_pod(node: str, *, name: str = "", namespace: str = NAMESPACE, ready: bool = True, url: str = _URL) -> JSON:
-    """A pod as the driver toolkit's DaemonSet makes it, with its status."""
+    """Build a pod as the driver toolkit's DaemonSet creates it, with its status."""
     container = {"name": CONTAINER, "image": "driver", "env": [{"name": "DRIVER_LOCATION", "value": url}]}
     name = name or f"nvidia-driver-{node}"
     state: JSON = {"running": {"startedAt": "2026-01-01T00:00:00Z"}} if ready else {"waiting": {"reason": "Starting"}}
@@ -54,8 +54,8 @@ def driver_pod(node: str, *, name: str = "", namespace: str = NAMESPACE, ready: 
 
 
 def below(root: Path, files: tuple[str, ...] = ("/tmp/ready",)) -> Container:
-    """A container whose file system is ``root``: the programs in it, and a ``test`` that looks there. ``files`` are
-    there besides.
+    """Build a container whose file system is ``root``: the programs in it, and a ``test`` that reads there. ``files``
+    exist in addition.
     """
 
     def run(command: Command) -> Ran:
@@ -92,7 +92,7 @@ def _test(root: Path, files: tuple[str, ...], *words: str) -> bool:
 
 
 def _simulated(path: Path) -> list[str]:
-    """The interpreter and its words that a simulated driver's program stands for, else the program."""
+    """Return the interpreter and the arguments that a simulated driver's program stands for, else the program."""
     last = path.read_bytes().splitlines()[-1]
     found = shlex.split(last.decode()) if last.startswith(b"exec ") else []
     return [sys.executable, *found[2:-1]] if found[2:3] == ["-m"] else [str(path)]

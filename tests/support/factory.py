@@ -1,4 +1,4 @@
-"""Inventories made by hand from the catalog, for tests that need no driver and no simulator.
+"""Inventories built by hand from the catalog, for tests that need no driver and no simulator.
 
 ``inventory("a100-sxm4-40gb*8", "tesla-t4")``: products or family names, ``*N`` for several. Addresses and UUIDs follow
 from the position, so equal calls give equal values.
@@ -15,17 +15,17 @@ from aliquot.core.model.catalog import ComputeProfile, Device, Family, Profile
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig, MigMode
 
 _BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
-"""Bus numbers of a DGX A100's GPUs, in their order; further GPUs go on from 0xc1."""
+"""Bus numbers of a DGX A100's GPUs, in their order. Further GPUs continue from 0xc1."""
 
 
 def product_key(name: str) -> str:
-    """``NVIDIA A100-SXM4-40GB`` as ``a100-sxm4-40gb``, the way simulated nodes are named."""
+    """Return a product as simulated nodes name it: ``NVIDIA A100-SXM4-40GB`` as ``a100-sxm4-40gb``."""
     words = "".join(c if c.isalnum() else "-" for c in name.lower())
     return words.removeprefix("nvidia-").strip("-")
 
 
 def device(product: str) -> Device:
-    """The catalog's row of a product, or of a family's first product."""
+    """Return the catalog's row of a product, or of a family's first product."""
     rows = catalog.devices()
     for row in rows:
         if product_key(row.name) == product or row.mig_family == product:
@@ -34,7 +34,7 @@ def device(product: str) -> Device:
 
 
 def gpu(product: str, index: int = 0, *, enabled: bool = False, subsystem: str = "") -> Gpu:
-    """One GPU without instances; ``enabled`` says whether MIG mode is on."""
+    """Build one GPU without instances. ``enabled`` is its MIG mode."""
     row = device(product)
     bus = _BUSES[index] if index < len(_BUSES) else 0xC1 + index - len(_BUSES)
     mode: MigMode = "enabled" if enabled and row.mig_family else "disabled"
@@ -52,7 +52,7 @@ def gpu(product: str, index: int = 0, *, enabled: bool = False, subsystem: str =
 
 
 def inventory(*products: str, enabled: bool = False) -> Inventory:
-    """A node of these GPUs, in this order."""
+    """Build a node of these GPUs, in this order."""
     keys: list[str] = []
     for product in products:
         key, star, count = product.partition("*")
@@ -62,8 +62,8 @@ def inventory(*products: str, enabled: bool = False) -> Inventory:
 
 
 def with_instances(node: Inventory, index: int, *instances: str) -> Inventory:
-    """The node with MIG enabled and these instances on one GPU: ``3g.20gb@4``, with compute instances
-    ``3g.20gb@4:1c.3g.20gb;1c.3g.20gb`` and ``3g.20gb@4:`` for one without any.
+    """Return the node with MIG enabled and these instances on one GPU. ``3g.20gb@4`` is one instance; with compute
+    instances it is ``3g.20gb@4:1c.3g.20gb;1c.3g.20gb``, and ``3g.20gb@4:`` without any.
     """
     target = node.gpus[index]
     family = node.family(target)

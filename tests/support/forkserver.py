@@ -42,12 +42,12 @@ import aliquot
 from aliquot.sim import lifecycle as control
 
 SOURCE = str(Path(aliquot.__path__[0]).resolve().parent)
-"""Where this process has Aliquot from: the checkout, or a copy of it with a mutant."""
+"""Where this process imports Aliquot from: the checkout, or a copy of it with a mutant."""
 TESTS = str(Path(__file__).resolve().parents[1])
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
 """Variables with these prefixes are read when an interpreter starts: a fork cannot change them."""
 _FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
-"""Except these: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
+"""Exceptions: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
 _FORKED = re.compile(r"aliquot(\.\w+)*|system\.slurm\.(killed|module)")
 _OF_A_STATUS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", re.MULTILINE)
 _NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
@@ -56,13 +56,13 @@ _LIMITS = sorted(value for name, value in vars(resource).items() if name.startsw
 _SERVER = "aliquot.sim.server"
 _TOOLS = "aliquot.sim.tools"
 _STARTED = ("aliquot", _SERVER, f"{_TOOLS}.nvidia_smi", f"{_TOOLS}.sriov_manage")
-"""What tests start again and again."""
+"""Modules that tests start often."""
 _ROLES = ("tools", "lean", "full")
-"""The more memory a process has, the more its fork costs. So there are three servers: for the driver's programs, for
-what imports little, and for all else. Each is a fork of the one before, made when it is first asked for something.
+"""Forks cost more the more memory a process has, so there are three servers: for the driver's programs, for commands
+that import little, and for all others. Each is a fork of the one before, created at its first request.
 """
 _LARGE = ("agent", "controller", "dashboard", "capacity", "metrics")
-"""Verbs that import HTTP clients, Kubernetes' API or web pages, which other verbs do without."""
+"""Verbs that import HTTP clients, Kubernetes' API or web pages, which other verbs do not need."""
 _PACKAGES = re.compile(
     rf"aliquot\.(dashboard|kubernetes|metrics|slurm\.controller)\b|aliquot\.cli\.commands\.({'|'.join(_LARGE)})"
 )
@@ -79,7 +79,9 @@ class Popen(subprocess.Popen[Any]):
     forked = False
 
     def __init__(self, words: Sequence[str], *, mounts_of: int | None = None, **options: Any) -> None:
-        """As ``subprocess.Popen``; ``mounts_of`` is a process whose mount namespace, and its /tmp, the new one gets."""
+        """Start a process as ``subprocess.Popen`` does. It gets the mount namespace, with its /tmp, of the process
+        ``mounts_of``.
+        """
         self._mounts_of = mounts_of
         super().__init__(words, **options)
 
@@ -108,7 +110,7 @@ class Popen(subprocess.Popen[Any]):
 
 
 def inside(pid: int, *words: str) -> list[str]:
-    """The command line that runs a program in the mount namespace of a process."""
+    """Return the command line that runs a program in the mount namespace of a process."""
     return ["nsenter", "--mount", f"--target={pid}", "--wd=/tmp", "--", *words]
 
 
@@ -121,7 +123,7 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """``subprocess.run`` with ``Popen`` from here."""
+    """Run a command as ``subprocess.run`` does, with ``Popen`` from here."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if input is not None:
@@ -172,7 +174,7 @@ def _can_fork(asked: Mapping[str, Any]) -> bool:
 
 
 def forkable(words: Any, env: Mapping[str, str]) -> bool:
-    """Whether a fork reproduces a start of this command with this environment."""
+    """Report whether a fork reproduces a start of this command with this environment."""
     if not isinstance(words, list | tuple) or len(words) < 3 or list(words[:2]) != [sys.executable, "-m"]:
         return False
     if not _FORKED.fullmatch(str(words[2])):
@@ -191,7 +193,7 @@ def _start_variables(env: Mapping[str, str]) -> set[str]:
 
 
 def _role(module: str, words: Sequence[str]) -> str:
-    """The server that forks for a command; ``launcher.c`` has the same rule."""
+    """Return the server that forks for a command; ``launcher.c`` has the same rule."""
     if module.startswith(f"{_TOOLS}."):
         return "tools"
     large = (words[:1] and words[0] in _LARGE) or list(words[:2]) == ["slurm", "controller"]
@@ -223,7 +225,7 @@ class _Client:
         return made
 
     def _launcher(self) -> str:
-        """The program of ``launcher.c``; the interpreter without a C compiler."""
+        """Return the program of ``launcher.c``, or the interpreter without a C compiler."""
         program, source = f"{self._folder.name}/python", Path(__file__).with_name("launcher.c")
         large = ",".join(f'"{verb}"' for verb in _LARGE)
         words = ["cc", "-std=gnu11", "-O1", f'-DPYTHON="{sys.executable}"', f"-DLARGE={large}"]
@@ -250,16 +252,16 @@ _clients: dict[tuple[int, str], _Client] = {}
 
 
 def prepare(library: str = "") -> None:
-    """Start a server unless it runs. It loads ``library`` (LD_PRELOAD), which must do nothing until a command runs.
+    """Start a server unless it runs. It loads ``library`` (LD_PRELOAD), which must have no effect until a command runs.
 
-    The thread that calls this must last: the kernel ends what is forked with it.
+    The thread that calls this must last: the kernel ends the processes that it has forked when it ends.
     """
     if (os.getpid(), library) not in _clients:
         _clients[os.getpid(), library] = _Client(library)
 
 
 def start(request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
-    """Fork a process; its pid, a child of this process. ``fds`` maps its descriptors to ours."""
+    """Fork a process and return its pid, a child of this process. ``fds`` maps its descriptors to ours."""
     env = dict(request["env"])
     library = env.pop("LD_PRELOAD", "")
     prepare(library)
@@ -267,7 +269,7 @@ def start(request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
 
 
 def python() -> str:
-    """The interpreter for scripts that start ``python -m aliquot``: it asks the fork server."""
+    """Return the interpreter for scripts that start ``python -m aliquot``. It forwards starts to the fork server."""
     prepare()
     return _clients[os.getpid(), ""].python
 
@@ -276,9 +278,9 @@ def python() -> str:
 
 
 class _Server:
-    """Forks for each request until the test process has ended.
+    """The server that forks for each request until the test process has ended.
 
-    It does as little as it can: what it writes to after a fork is copied. Each forked process reads its request.
+    It does as little as possible: pages that it writes after a fork are copied. Each forked process reads its request.
     """
 
     def __init__(self, interpreter: str) -> None:
@@ -287,7 +289,7 @@ class _Server:
         self._interpreter = interpreter
         self._events = select.poll()
         self._answers: dict[int, Callable[[], None]] = {}
-        self._former: list[object] = []
+        self._previous: list[object] = []
         # runpy looks for the same few modules before each start.
         runpy._get_module_details = functools.cache(runpy._get_module_details)  # type: ignore[attr-defined]
 
@@ -301,8 +303,8 @@ class _Server:
         del self._answers[fd]
 
     def serve(self, roles: Mapping[str, Sequence[socket.socket]]) -> NoReturn:
-        """Fork for each request of the first role: those of the test come by its first socket, launchers call at its
-        second. What is asked of another role is left to a fork of this server.
+        """Fork for each request of the first role: those of the test arrive by its first socket, launchers connect to
+        its second. Requests for another role go to a fork of this server.
         """
         self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         role, *others = roles
@@ -323,7 +325,7 @@ class _Server:
         for each in _all(rest):
             self.forget(each.fileno())
         if _clone(self.libc) == 0:
-            self._former.append(self._answers)  # collected, they would close descriptors of others
+            self._previous.append(self._answers)  # collected, they would close descriptors of others
             self._events, self._answers = select.poll(), {}
             _close_all_but(0, 1, 2, *(each.fileno() for each in _all(rest)))
             self.serve(rest)
@@ -357,7 +359,7 @@ def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 
 class _Launcher:
-    """A launcher that has called: it sends a request, then signals, and gets the status of its program."""
+    """A connected launcher: it sends a request, then signals, and gets the status of its program."""
 
     def __init__(self, server: _Server, connection: socket.socket) -> None:
         self._server = server
@@ -373,21 +375,21 @@ class _Launcher:
         self._server.watch(self._connection.fileno(), self._receive)
 
     def _receive(self) -> None:
-        """Take a piece of the request, and fork when it is complete. No request of another waits meanwhile."""
+        """Read a part of the request, and fork when it is complete. Requests of others need not wait meanwhile."""
         try:
             if not self._missing:
                 head, self._fds = _received(self._connection)
                 self._missing = struct.unpack("=i", head)[0]
                 return
-            piece = self._connection.recv(self._missing)
+            chunk = self._connection.recv(self._missing)
         except (OSError, struct.error):
-            piece = b""
-        self._body += piece
-        self._missing -= len(piece)
-        if piece and self._missing:
+            chunk = b""
+        self._body += chunk
+        self._missing -= len(chunk)
+        if chunk and self._missing:
             return
         self._server.forget(self._connection.fileno())
-        if piece:
+        if chunk:
             self._start()
         for fd in self._fds:
             os.close(fd)
@@ -407,7 +409,7 @@ class _Launcher:
         self._server.watch(self._connection.fileno(), self._pass_on)
 
     def _run(self) -> None:
-        """In the forked process: become the program, or refuse."""
+        """Run the program in the forked process, or refuse."""
         request = _launched(self._connection, self._body, self._fds)
         if request is None:
             self._connection.sendall(struct.pack("=i", -1))
@@ -415,7 +417,7 @@ class _Launcher:
             _become(request, self._fds)
 
     def _pass_on(self) -> None:
-        """Signals come a byte each; the launcher's end is one as well."""
+        """Forward signals, which arrive one byte each. The end of the launcher is a signal too."""
         try:
             numbers = self._connection.recv(64)
         except OSError:
@@ -427,7 +429,7 @@ class _Launcher:
             os.kill(self._program, number)
 
     def _report(self) -> None:
-        """The program has ended."""
+        """Report the status after the program has ended."""
         _, status = os.waitpid(self._program, 0)
         self._server.forget(self._watched)
         os.close(self._watched)
@@ -438,7 +440,9 @@ class _Launcher:
 
 
 def _launched(connection: socket.socket, body: bytes, fds: list[int]) -> dict[str, Any] | None:
-    """What a launcher asks for; None where a fork would differ from a start: it is elsewhere, or another user."""
+    """Return the request of a launcher. Return None if a fork would differ from a start: it runs elsewhere, or as
+    another user.
+    """
     (words,) = struct.unpack_from("=i", body)
     folder, *rest = body[4:].split(b"\0")[:-1]
     texts = [os.fsdecode(each) for each in rest]
@@ -462,7 +466,7 @@ def _surroundings(pid: int) -> tuple[str, ...]:
 
 
 def _clone(libc: Any) -> int:
-    """``os.fork``, but the new process is a child of the server's parent."""
+    """Fork as ``os.fork`` does, but as a child of the server's parent."""
     address = ctypes.c_void_p()
     libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address))
     flags = _CLONE_PARENT | signal.SIGCHLD
@@ -512,7 +516,7 @@ def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:
 
 
 def _launch_here(base: str, ready: int, log: str) -> int:
-    """``launch`` in a forked process, which has imported all of Aliquot."""
+    """Run ``launch`` in a forked process that has imported all of Aliquot."""
     pid = os.fork()
     if pid == 0:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -535,7 +539,7 @@ def _main(module: str, words: list[str]) -> None:
 
 @contextlib.contextmanager
 def _imported_already() -> Iterator[None]:
-    """Let ``runpy`` not warn of it."""
+    """Prevent a warning of ``runpy`` about the module."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
@@ -546,7 +550,7 @@ _server_streams: list[Any] = []
 
 def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
     """Take over what a started interpreter has: descriptors, session, directory, environment, streams."""
-    # Above all numbers that are asked for, so that none is overwritten before it has moved.
+    # Above all requested numbers, so that none is overwritten before it has moved.
     moved = {target: os.dup(fd) if fd > 64 else _up(fd) for target, fd in zip(request["fds"], fds, strict=True)}
     for target, fd in moved.items():
         os.dup2(fd, target)
@@ -564,12 +568,12 @@ def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding=sys.stdin.encoding, errors=sys.stdin.errors)
     for fd, name in ((1, "stdout"), (2, "stderr")):
-        former = getattr(sys, name)
+        previous = getattr(sys, name)
         raw = open(fd, "wb", 0, closefd=False)
         stream = io.TextIOWrapper(
             raw if unbuffered else io.BufferedWriter(raw),
-            encoding=former.encoding,
-            errors=former.errors,
+            encoding=previous.encoding,
+            errors=previous.errors,
             line_buffering=fd == 2 or raw.isatty(),
             write_through=unbuffered,
         )
@@ -587,7 +591,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _take_environment(env: Mapping[str, str]) -> None:
-    """Most of it is the server's: only what differs is written."""
+    """Set the environment. Most of it equals the server's: write only the differences."""
     before = dict(os.environ)
     for name in set(before).difference(env):
         del os.environ[name]
@@ -610,7 +614,7 @@ def _up(fd: int) -> int:
 
 
 def _import(role: str, interpreter: str) -> None:
-    """Import what the forks of a server need, and have what they start in turn forked as well."""
+    """Import what the forks of a server need, and fork the starts of these in turn."""
     from aliquot.sim.tools import api as tools
 
     _import_all(_TOOLS if role == "tools" else "aliquot", large=role == "full")
@@ -648,7 +652,7 @@ def _import_all(package: str, *, large: bool) -> None:
 
 
 def _find_started() -> None:
-    """Find now what tests start again and again."""
+    """Look up now what tests start often."""
     with _imported_already():
         for module in _STARTED:
             if module in sys.modules:

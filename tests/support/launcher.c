@@ -39,7 +39,7 @@ static char *put(char *to, const char *text)
     return stpcpy(to, text) + 1;
 }
 
-/* The request, or NULL where there is something that it cannot say. */
+/* The request, or NULL if it cannot represent the start. */
 static char *request(char **words, size_t *size)
 {
     char folder[PATH_MAX];

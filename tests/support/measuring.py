@@ -23,7 +23,7 @@ from support.layers import TESTS, layer
 
 GROUPS = Path("/sys/fs/cgroup/cpuacct")
 SLOWEST = 50
-"""How many of the most expensive tests are listed, of those that take ``WORTH_S``."""
+"""How many of the most expensive tests that take ``WORTH_S`` are listed."""
 WORTH_S = 0.5
 
 
@@ -54,7 +54,7 @@ class Meter:
         return sum(os.times()[:4])
 
     def close(self) -> None:
-        """Return to the group above; what still runs goes there as well."""
+        """Return to the parent group. Processes that still run move there as well."""
         group, self._group = self._group, None
         if group is not None:
             for pid in (group / "cgroup.procs").read_text().split():

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from aliquot.sim.client import SimClient
+from aliquot.sim.faults import KEYS
 
 FOLDER = Path(__file__).resolve().parent.parent / "recorded/mig-parted"
 ANSWERS = FOLDER / "original/answers.json"
@@ -20,7 +21,7 @@ NODE = "lab"
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line that is typed. ``decision`` names why ours answers otherwise, with the exit code ``ours``."""
+    """A command line with its environment. ``decision`` is why our answer differs, with the exit code ``ours``."""
 
     run: str
     decision: str = ""
@@ -44,7 +45,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a step came to: exit code, stdout, and each GPU's geometry."""
+    """The result of a step: exit code, stdout, and each GPU's geometry."""
 
     code: int
     out: str
@@ -74,7 +75,7 @@ def write_files(folder: Path) -> None:
 
 
 def geometry(node: SimClient) -> tuple[str, ...]:
-    """Each GPU in a word: ``disabled``, ``enabled`` and what is on it, with what waits for a reset."""
+    """Return each GPU in a word: ``disabled`` or ``enabled``, with its instances and what waits for a reset."""
     return tuple(_gpu(gpu) for gpu in node.show()["gpus"])
 
 
@@ -91,11 +92,12 @@ def _gpu(gpu: dict[str, Any]) -> str:
 
 
 def outside(node: SimClient, words: Sequence[str]) -> None:
-    """What happens to the node from outside: ``hold GPU PROFILE`` or ``fault KIND NAME=VALUE``."""
+    """Apply an event from outside the program: ``hold GPU PROFILE`` or ``fault KIND NAME=VALUE``."""
     verb, *rest = words
     if verb == "hold":
         instances = node.show()["gpus"][int(rest[0])]["instances"]
         node.hold(int(rest[0]), next(i["id"] for i in instances if i["profile"] == rest[1]), pid=4242)
         return
-    kind, *facts = rest
+    name, *facts = rest
+    kind = next(kind for kind in KEYS if kind == name)
     node.inject_fault(kind, **dict(fact.split("=", 1) for fact in facts))

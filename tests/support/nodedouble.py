@@ -1,7 +1,7 @@
-"""A node of a cluster around the kubelet double: it registers, reports what it has, and runs the pods bound to it.
+"""A node of a cluster around the kubelet double: it registers, reports its capacity, and runs the pods bound to it.
 
-What kube-scheduler and kubelet do for the API server, in the little that tests need, over plain requests, so that it
-serves the stand-in and a real kube-apiserver alike. With a runner the containers are real.
+It does the work of kube-scheduler and kubelet for the API server, as far as tests need it. It uses plain requests, so
+that it serves the stand-in and a real kube-apiserver alike. With a runner the containers are real.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class NodeDouble:
-    """Node ``name``. ``root`` is kubelet's directory (keep it short: a unix socket's path has 107 bytes)."""
+    """Node ``name``. ``root`` is the kubelet's directory (keep it short: a unix socket's path has 107 bytes)."""
 
     def __init__(self, request: Request, name: str, root: Path, runner: Runner | None = None) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class NodeDouble:
         self._thread = threading.Thread(target=self._sync, daemon=True)
 
     def start(self) -> None:
-        """The node object must be there."""
+        """Start the node. The node object must exist."""
         self.kubelet.start()
         self._thread.start()
 
@@ -72,7 +72,7 @@ class NodeDouble:
             self._step(here)
 
     def _bind(self, pod: Object) -> None:
-        """A scheduler of one node: a pod goes here if what it asks for is free."""
+        """Bind a pod, as a scheduler of one node: if its requests fit the free resources."""
         _, node = self._ask("GET", f"/api/v1/nodes/{self.name}")
         if not node or node["spec"].get("unschedulable"):
             return
@@ -121,7 +121,7 @@ class NodeDouble:
         self._ask("PATCH", f"{_path(meta)}/status", {"status": {"phase": phase, **(more or {})}}, _MERGE)
 
     def ended(self, namespace: str, name: str, phase: str) -> None:
-        """A container of this pod came to its end."""
+        """End a container of this pod."""
         self._phase({"namespace": namespace, "name": name}, phase)
 
 

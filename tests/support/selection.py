@@ -32,14 +32,14 @@ _Test = TypeVar("_Test", bound=Callable[..., None])
 
 @functools.cache
 def seed() -> str:
-    """What decides the draw: ``ALIQUOT_SEED``, else the commit behind its number; "none" outside a checkout."""
+    """Return the seed of the draw: ``ALIQUOT_SEED``, else the commit after its number, or "none" outside a checkout."""
     commit = (_git("rev-list", "--count", "HEAD").strip(), _git("rev-parse", "--short=12", "HEAD").strip())
     return os.environ.get("ALIQUOT_SEED") or "-".join(filter(None, commit)) or "none"
 
 
 @functools.cache
 def changed() -> frozenset[str]:
-    """The files that changed in the last day of history, or since the last commit."""
+    """Return the files that changed in the last day of history, or since the last commit."""
     last = _git("log", "-1", "--format=%ct").strip()
     if not last:
         return frozenset()
@@ -61,17 +61,17 @@ def _hash(text: str) -> int:
 
 
 def drawn(name: str) -> bool:
-    """Whether this commit's tenth has ``name``."""
+    """Report whether this commit's tenth has ``name``."""
     return draw(name, SHARE) == 0
 
 
 def everything() -> bool:
-    """Whether this run includes all long tests."""
+    """Report whether this run includes all long tests."""
     return os.environ.get("ALIQUOT_ALL") == "1"
 
 
 def included(name: str, about: Iterable[str] = ()) -> bool:
-    """Whether this run has the long test ``name``. Raises UsageError where it is about files that do not exist."""
+    """Report whether this run has the long test ``name``. Raises UsageError if it is about files that do not exist."""
     for each in about:
         if not _exists(each):
             raise pytest.UsageError(f"{name} is about {each}, but no file has such a name")
@@ -84,12 +84,12 @@ def _exists(beginning: str) -> bool:
 
 
 def samples(most: int) -> int:
-    """How many random cases of a large world to try: ``most`` in a full run, else a third."""
+    """Return how many random cases of a large state space to try: ``most`` in a full run, else a third."""
     return most if everything() else max(1, most // 3)
 
 
 def parts(count: int) -> list[Any]:
-    """Return the numbers of a world's parts, or seeds, for ``parametrize``: all but the first are ``slow``."""
+    """Return the numbers of a state space's parts, or seeds, for ``parametrize``: all but the first are ``slow``."""
     return [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, count))]
 
 
@@ -107,12 +107,12 @@ def laws(most: int) -> Callable[[_Test], _Test]:
 
 
 def dice(name: str) -> random.Random:
-    """Random choices for the test ``name``: others for each commit, the same for the same one."""
+    """Return random choices for the test ``name``: others for each commit, the same for the same one."""
     return random.Random(f"{seed()} {name}")
 
 
 class Selection:
-    """Deselects the long tests that are not drawn, and counts them."""
+    """The plugin that deselects the long tests that are not drawn, and counts them."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -124,7 +124,7 @@ class Selection:
         left: list[pytest.Item] = []
         for item in items:
             mark = item.get_closest_marker("long")
-            named = item.nodeid in config.args  # asked for by its full name
+            named = item.nodeid in config.args  # requested by its full name
             run = mark is None or named or included(mark.kwargs.get("name", item.nodeid), mark.kwargs.get("about", ()))
             (kept if run else left).append(item)
             if mark is not None:
@@ -139,7 +139,7 @@ class Selection:
             self._config.workeroutput["long"] = (self._run, self._all)
 
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take the counts of a worker: they are the same in all."""
+        """Read the counts of a worker: they are the same in all."""
         self._run, self._all = getattr(node, "workeroutput", {}).get("long", (self._run, self._all))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -153,7 +153,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _git(*words: str) -> str:
-    """What git prints; nothing outside a checkout. Raises UsageError where git refuses to read the checkout."""
+    """Return what git prints, or nothing outside a checkout. Raises UsageError if git refuses to read the checkout."""
     if not (ROOT / ".git").exists() or not shutil.which("git"):
         return ""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,5 +1,6 @@
-"""One Slurm node over simulated GPUs in this process, for what no real cluster does when it is asked to: a Slurm that
-is a table, a slurmd that registers what it is told, and a test's hand in between.
+"""A simulated Slurm node over simulated GPUs in this process, for behaviour that no real cluster shows on demand.
+
+slurmctld is a table, slurmd registers what the test passes to it, and a test can interrupt between them.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.node import device_nodes as devices
 from aliquot.slurm.node import node_conf as nodeconf
-from aliquot.slurm.node import step_executor as acts
+from aliquot.slurm.node import step_executor as executor
 from aliquot.slurm.node import transaction as apply
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome, StateFolders
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, SlurmStep
-from support.simworld import Node
+from support.simnodes import Node
 from unit.core.engine.memory import MemoryJournal, OneByOne, Recorder
 
 WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
@@ -111,8 +112,8 @@ class Cluster:
 
 
 class Slurmd:
-    """Registers what ``--conf`` says. ``works`` False: it starts and is never heard of. ``absent``: why it cannot be
-    started on this host at all.
+    """A slurmd that registers what ``--conf`` says. With ``works`` False it starts and never registers. ``absent`` is
+    why it cannot be started on this host.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -160,11 +161,11 @@ class Turns:
 
 
 def _absent(*_: object, **__: object) -> None:
-    raise NoSlurmError("there is no slurmd here")
+    raise NoSlurmError("slurmd does not run here")
 
 
 class Host:
-    """A host with two A100, a Slurm node that it may be, and what becomes of a change. ``clock`` runs by sleeping."""
+    """A host with two A100 that can be a Slurm node, and the result of a change. ``clock`` runs by sleeping."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, name: str = "n1") -> None:
         self.folder = folder
@@ -173,7 +174,7 @@ class Host:
         self.slurmd = Slurmd(self.cluster, name)
         self.node = Node("a100-sxm4-40gb*2")
         self.turns: Any = Turns()
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.words = WORDS
         self._patch = patch
         (folder / "etc").mkdir(exist_ok=True)
@@ -188,32 +189,32 @@ class Host:
         return SlurmNodeSettings(self.name, etc, start=command, stop=command, node_conf=self.words)
 
     @property
-    def world(self) -> SlurmChangeContext:
+    def context(self) -> SlurmChangeContext:
         node = self.node
         gpus = Gpus(node.whole, node.backend, MemoryJournal(), node.clock, self.turns, OneByOne(), Recorder())
         places = StateFolders(str(self.folder / "lib"), str(self.folder / "run"), simulated=True)
-        return SlurmChangeContext(cast(Slurm, self.cluster), gpus, self.slurmd, places, self.name, self.said.append)
+        return SlurmChangeContext(cast(Slurm, self.cluster), gpus, self.slurmd, places, self.name, self.messages.append)
 
     def apply(
-        self, gpus: str, wish: str, settings: SlurmNodeSettings | None = None, **more: object
+        self, gpus: str, request: str, settings: SlurmNodeSettings | None = None, **more: object
     ) -> SlurmChangeOutcome:
-        change = SlurmChange(settings or self.settings, self.node.wish(gpus, wish))
-        return apply.apply(replace(change, **more), self.world)
+        change = SlurmChange(settings or self.settings, self.node.desired_state(gpus, request))
+        return apply.apply(replace(change, **more), self.context)
 
     def at(self, step: str, hand: Callable[[], None], *, after: bool = False) -> None:
-        """Have something happen once, just before a step is done, or just behind it."""
-        act = acts.execute
+        """Run a callback once, just before or just after a step."""
+        act = executor.execute
         left = [hand]
 
-        def acting(now: SlurmStep, record: ChangeRecord, world: SlurmChangeContext) -> ChangeRecord:
+        def acting(now: SlurmStep, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
             if now == step and left and not after:
                 left.pop()()
-            done = act(now, record, world)
+            done = act(now, record, context)
             if now == step and left:
                 left.pop()()
             return done
 
-        self._patch.setattr(acts, "execute", acting)
+        self._patch.setattr(executor, "execute", acting)
 
     @property
     def now(self) -> SlurmNode:

@@ -1,4 +1,4 @@
-"""A Slurm cluster as a toy in this process: records of A100s, a queue, and a clock. For tests of what is decided."""
+"""A simulated Slurm cluster in this process: records of A100s, a queue, and a clock, for tests of decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aliquot.slurm.controller.job_demand import JobQueue, job_queue
 from aliquot.slurm.controller.layout_gpus import desired_config, profiles_by_type, searchable_gpus
 from aliquot.slurm.controller.models import SlurmDecision, SlurmNodeState, SlurmState
 from aliquot.slurm.controller.settings import Limits, ManagedNode, PartitionRules, Rules, SlurmControllerSettings
-from laws.oracle import world as gpus
+from laws.oracle import mig_nodes as gpus
 
 A100 = "a100-40gb"
 Placed = tuple[tuple[str, int], ...]
@@ -26,7 +26,7 @@ QUICK = Limits(idle_s=0, between_s=0, per_hour=1000)
 
 @dataclass
 class ToyJob:
-    """A job that wants ``count`` slices of a profile on each of ``nodes`` nodes, for ``seconds``."""
+    """A job that requests ``count`` slices of a profile on each of ``nodes`` nodes, for ``seconds``."""
 
     id: int
     profile: str
@@ -68,7 +68,9 @@ class ToyNode:
 
 
 class Toy:
-    """Time passes by ``step``: jobs end, jobs start, the controller decides and its changes are there at once."""
+    """A cluster whose time passes by ``step``: jobs end, jobs start, the controller decides and its changes apply at
+    once.
+    """
 
     def __init__(self, nodes: dict[str, ToyNode], settings: SlurmControllerSettings | None = None) -> None:
         self.nodes = nodes
@@ -95,7 +97,7 @@ class Toy:
         return out
 
     def schedule(self) -> None:
-        """Ends what is over; starts what fits, by priority, and whatever else fits behind it."""
+        """End jobs whose time is over. Start the jobs that fit, by priority, and backfill the others."""
         for job in self.jobs.values():
             if job.running and job.ends <= self.now:
                 job.done = True
@@ -124,7 +126,7 @@ class Toy:
             found.append(gpus.gpu(self.family, placed, pci=f"0000:0{n}:00.0"))
         return gpus.node(*found)
 
-    def world(self) -> SlurmState:
+    def environment(self) -> SlurmState:
         records = []
         for host in self.settings.hosts:
             jobs = [j for j in self.jobs.values() if j.running and host.name in j.where]
@@ -186,12 +188,12 @@ class Toy:
         return job_queue(self.slurm_jobs(), [SlurmPartition(p) for p in partitions], self.settings.layouts, self.now)
 
     def decide(self) -> SlurmDecision:
-        """Look and decide; nothing is done."""
+        """Observe and decide, without any change."""
         self.schedule()
         busy = {name for j in self.jobs.values() if j.running for name in j.where}
         pending = {j.id for j in self.jobs.values() if j.pending}
         self.history = self.history.with_observation(self.now, [n for n in self.nodes if n not in busy], pending)
-        decision = decide(self.world(), self.queue(), self.settings, self.now)
+        decision = decide(self.environment(), self.queue(), self.settings, self.now)
         self.history = self.history.with_decision(self.now, decision.covered, self.settings.promise_s)
         return decision
 
@@ -202,16 +204,16 @@ class Toy:
         for drain in decision.drains:
             self.nodes[drain.node_name].states.add("DRAIN")
             self.nodes[drain.node_name].reason = drain.reason
-        for recut in decision.repartitions:
-            assert not self.used(recut.node_name), f"{recut.node_name} has jobs"
-            self.recut(recut.node_name, recut.placements)
-            self.history = self.history.with_change(self.now, recut.node_name, recut.jobs, recut.user)
-            self.trace.append((self.now, recut.node_name))
+        for repartition in decision.repartitions:
+            assert not self.used(repartition.node_name), f"{repartition.node_name} has jobs"
+            self.apply_repartition(repartition.node_name, repartition.placements)
+            self.history = self.history.with_change(self.now, repartition.node_name, repartition.jobs, repartition.user)
+            self.trace.append((self.now, repartition.node_name))
         self.schedule()
         self.now += seconds
         return decision
 
-    def recut(self, name: str, chosen: dict[str, PlacedGeometry]) -> None:
+    def apply_repartition(self, name: str, chosen: dict[str, PlacedGeometry]) -> None:
         node = self.nodes[name]
         assert desired_config(chosen, self.inventory(name))["configs"]
         for pci, placement in chosen.items():
@@ -222,7 +224,7 @@ class Toy:
 
 
 def toy(*geometries: str, rules: Rules | None = None, limits: Limits = QUICK, **more: object) -> Toy:
-    """Records of one GPU each, cut as said: ``toy("7g.40gb", "1g.5gb*7")``. ``more`` are settings."""
+    """Build records of one GPU each, partitioned as given: ``toy("7g.40gb", "1g.5gb*7")``. ``more`` are settings."""
     placed: dict[str, Placed] = {
         "": (),
         "7g.40gb": (("7g.40gb", 0),),

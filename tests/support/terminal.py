@@ -1,6 +1,6 @@
-"""A terminal to test with: a program on a real pty, and what its user would see.
+"""A terminal for tests: a program on a real pty, and what its user would see.
 
-It knows what we send and no more: an order that it does not know fails the test: real terminals might not know it.
+It knows only the sequences that we send. An unknown sequence fails the test: real terminals might not know it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """What is on the screen, without empty lines at its end."""
+        """The lines on the screen, without empty lines at the end."""
         found = [line.rstrip() for line in self._cells]
         while found and not found[-1]:
             found.pop()
@@ -142,8 +142,8 @@ class Terminal:
 
 
 class Played:
-    """The command on a pty of its own, its stdout elsewhere if you say so. ``shell`` is what runs it, itself if not
-    given.
+    """The command on a pty of its own, with its stdout elsewhere if given. ``shell`` runs it; without one, it runs
+    itself.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Played:
         fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def resize(self, columns: int, rows: int) -> None:
-        """The kernel tells the program: SIGWINCH."""
+        """Change the size; the kernel notifies the program with SIGWINCH."""
         self.terminal.resize(columns, rows)
         self._size(columns, rows)
 
@@ -184,7 +184,7 @@ class Played:
         os.write(self._main, text.encode())
 
     def read(self, seconds: float = 0.1) -> None:
-        """Feeds the terminal with what comes within that time, once."""
+        """Feed the terminal, once, with the output that arrives within that time."""
         if wait_readable(self._main, seconds):
             try:
                 more = os.read(self._main, 1 << 16).decode(errors="replace")
@@ -194,11 +194,11 @@ class Played:
             self.terminal.feed(more)
 
     def until(self, seen: Callable[[Terminal], object], seconds: float = 60.0) -> Terminal:
-        """Reads until the screen shows what is awaited."""
+        """Read until the screen shows the expected text."""
         deadline = time.monotonic() + seconds
         while self.terminal.modes["2026"] or not seen(self.terminal):
             assert time.monotonic() < deadline, f"not seen in {seconds:g} s:\n{self.terminal.text}"
-            if self.process.poll() is not None:  # the rest of what it wrote comes at once
+            if self.process.poll() is not None:  # the rest of its output comes at once
                 deadline = min(deadline, time.monotonic() + 1)
             self.read()
         return self.terminal
@@ -207,7 +207,7 @@ class Played:
         return self.until(lambda t: text in t.text, seconds)
 
     def ended(self, seconds: float = 60.0) -> int:
-        """The exit code, once everything that was written is read."""
+        """Return the exit code after all output is read."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"still running:\n{self.terminal.text}"
@@ -220,7 +220,7 @@ class Played:
         return self.process.returncode
 
     def echoes(self) -> bool:
-        """Whether the terminal shows what is typed, as shells want it."""
+        """Report whether the terminal shows typed characters, as shells want it."""
         return bool(termios.tcgetattr(self.theirs)[3] & termios.ECHO)
 
     def close(self) -> None:

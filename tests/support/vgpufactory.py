@@ -1,4 +1,4 @@
-"""GPUs with virtual functions and vGPUs, made by hand from the catalog, for tests that need no kernel."""
+"""GPUs with virtual functions and vGPUs, built by hand from the catalog, for tests that need no kernel."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 PCI = "0000:08:00.0"
 VM = Holder("vm", "4711", "guest")
-WORLDS: dict[str, FrameworkName] = {"ampere": "sriov-mdev"}
-"""The world of a board's virtual functions, where it is not vendor-specific VFIO: either is possible for all."""
+FRAMEWORKS: dict[str, FrameworkName] = {"ampere": "sriov-mdev"}
+"""The vGPU framework of a board's virtual functions, if it is not vendor-specific VFIO: either is possible for all."""
 replace = msgspec.structs.replace
 
 
 def table(name: str) -> VgpuTable:
-    """The vGPU types of a product: ``NVIDIA A2``."""
+    """Return the vGPU types of a product: ``NVIDIA A2``."""
     return next(t for t in vgpu.tables() if t.name == name)
 
 
 def kind(name: str, short: str) -> VgpuType:
-    """A type of a product by its short name, or the short name without the product: ``4Q``."""
+    """Return a type of a product by its short name, or the short name without the product: ``4Q``."""
     of = table(name)
     return next(t for t in of.types if t.short == short or t.short.endswith(f"-{short}"))
 
 
 def address(number: int, pci: str = PCI, first: int = 4) -> str:
-    """The PCI address of a virtual function."""
+    """Return the PCI address of a virtual function."""
     at = first + number
     return f"{pci[:8]}{at // 8:02x}.{at % 8}"
 
@@ -54,12 +54,12 @@ def functions(count: int, pci: str = PCI) -> tuple[VirtualFunction, ...]:
 def gpu(
     name: str, *, on: bool = True, mig: bool = False, mixed: bool = False, pci: str = PCI, total: int | None = None
 ) -> Gpu:
-    """A GPU of a product, with its virtual functions ``on`` or off, without vGPUs."""
+    """Build a GPU of a product, with its virtual functions enabled or not (``on``), without vGPUs."""
     of = table(name)
     count = (of.total_vfs or of.at_least or 16) if of.sriov else 0
     count = count if total is None else total
     mode: MigMode = "enabled" if mig else "disabled"
-    world: FrameworkName = (WORLDS.get(of.architecture, "vendor-vfio") if on else "") if of.sriov else "mdev"
+    environment: FrameworkName = (FRAMEWORKS.get(of.architecture, "vendor-vfio") if on else "") if of.sriov else "mdev"
     return Gpu(
         pci=pci,
         uuid=f"GPU-{pci}",
@@ -70,7 +70,7 @@ def gpu(
         family=of.mig_family,
         mig=Mig(of.mig_family is not None, mode, mode),
         virtual=GpuVirtualization(
-            framework=world,
+            framework=environment,
             driver="nvidia",
             iommu_group=38,
             group_members=(pci, f"{pci[:-1]}1"),
@@ -90,7 +90,7 @@ def node(*gpus: Gpu, host: HostVirtualization | None = None) -> Inventory:
 
 
 def having(of: Gpu, *entries: tuple[VgpuType, int] | tuple[VgpuType, int, int | None], held: Sequence[int] = ()) -> Gpu:
-    """The GPU with vGPUs: (type, number of its function[, place]); the functions in ``held`` are a VM's."""
+    """Return the GPU with vGPUs: (type, number of its function[, place]). A VM holds the functions in ``held``."""
     made = []
     for each, number, *place in entries:
         at = address(number, of.pci) if of.virtual and of.virtual.total else of.pci
@@ -116,13 +116,15 @@ def having(of: Gpu, *entries: tuple[VgpuType, int] | tuple[VgpuType, int, int | 
 
 
 def vgpus(name: str, counts: dict[str, int]) -> tuple[DesiredVgpu, ...]:
-    """Wishes for types by short name (or its end) and number."""
+    """Build vGPU requests for types by short name (or its end) and number."""
     found = [(kind(name, short), n) for short, n in counts.items()]
     return tuple(DesiredVgpu(t.id or 0, t.name) for t, n in found for _ in range(n))
 
 
-def wish(of: Gpu, counts: dict[str, int], mixed: bool | None = None, name: str = "wish") -> Desired:
-    """A wish for vGPUs on one GPU, as the config reader makes it: with the GPU instances behind MIG-backed ones."""
+def desired_state(of: Gpu, counts: dict[str, int], mixed: bool | None = None, name: str = "wish") -> Desired:
+    """Build the desired state of one GPU's vGPUs as the config reader does, with the GPU instances behind MIG-backed
+    ones.
+    """
     made = vgpus(of.product, counts)
     return Desired(gpus=(share(of, made, mixed),), name=name)
 

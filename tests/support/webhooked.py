@@ -1,4 +1,4 @@
-"""An API server that asks our webhooks, which run as the controller runs them, in a thread of their own."""
+"""An API server that calls our webhooks, which run as the controller runs them, in a thread of their own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 from support.cluster import Answer, Cluster
 from support.kubevirt.objects import machine, machines
-from support.kubevirt.players import World
-from system.kubernetes.rights_world import CONTROLLER, NS, manifests
-from system.kubernetes.rights_world import ROOT as DEPLOY
+from support.kubevirt.players import VmCluster
+from system.kubernetes.agent_rights import CONTROLLER, NS, manifests
+from system.kubernetes.agent_rights import ROOT as DEPLOY
 
 JSON = dict[str, Any]
 MACHINES = DEPLOY / "kubernetes-machines"
@@ -32,7 +32,7 @@ SECRET = f"/api/v1/namespaces/{NS}/secrets/{WEBHOOK}"
 
 
 class Replica:
-    """One controller. ``port`` is its HTTPS server's."""
+    """A controller. ``port`` is the port of its HTTPS server."""
 
     def __init__(self, config: Path, identity: str = "one", look_s: float = 0.3, **options: Any) -> None:
         self._config, self._identity = config, identity
@@ -83,8 +83,8 @@ class Replica:
 
 
 class Bed:
-    """A cluster with the manifests, whose controller has their rights and no others. ``ask`` writes as somebody, with
-    the answer whatever it is.
+    """A cluster with the manifests, whose controller has only their rights. ``ask`` writes as a given user and returns
+    the answer, whether it is a refusal or not.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -93,7 +93,7 @@ class Bed:
         for kind in KINDS:
             path = f"{ROOT}/{kind.TYPE.plural}"
             cluster.wait(partial(_served, cluster, path), path, 30)
-        self.machines = World(cluster)
+        self.machines = VmCluster(cluster)
         self.machines.install({"pciHostDevices": [], "mediatedDevices": []})
         hooks = "WebhookConfiguration"
         cluster.apply([each for each in manifests(MACHINES) if not each["kind"].endswith(hooks)])
@@ -110,7 +110,7 @@ class Bed:
         self.machines.close()
 
     def register(self, replica: Replica) -> None:
-        """The configurations, by URL, and the replica's word that it answers."""
+        """Register the configurations by URL, and wait until the replica is ready."""
         for each in webhooks.configurations(Values(namespace=NS), url=f"https://localhost:{replica.port}"):
             self.cluster.apply(each)
         self.cluster.wait(lambda: replica.failure or not replica.missing, "the webhooks to be ready", 20)
@@ -123,7 +123,7 @@ class Bed:
         return [hook["clientConfig"].get("caBundle", "") for each in found for hook in each.get("webhooks", [])]
 
     def asked(self) -> None:
-        """Wait until the API server asks: a real one takes a moment to know of a configuration."""
+        """Wait until the API server calls the webhooks: a real one takes a moment to read a configuration."""
         body = machine("probe", gpus=["nobody.example/has-this"])
 
         def refuses() -> bool:
@@ -136,7 +136,7 @@ class Bed:
         return self.cluster.request(method, where, body, token=token)
 
     def make(self, plural: str, body: JSON) -> None:
-        """An object with its status, before anybody asks webhooks."""
+        """Create an object with its status, before webhooks are registered."""
         self.cluster.must("POST", f"{ROOT}/{plural}", of_kind(plural, body))
         if "status" in body:
             self.cluster.must("PATCH", f"{ROOT}/{plural}/{body['metadata']['name']}/status", {"status": body["status"]})

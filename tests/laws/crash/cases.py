@@ -1,4 +1,4 @@
-"""Small machines and wishes whose plans are cut at every point."""
+"""Small hosts and desired states whose plans are interrupted at every point."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aliquot.sim.client import SimClient
 from laws.crash.bench import Case
 
 
-def _recut(node: SimClient) -> list[tuple[int, int]]:
+def _repartition(node: SimClient) -> list[tuple[int, int]]:
     node.set_mode(0, True)
     held = node.create(0, "2g.12gb", 0)
     node.create(0, "1g.6gb", 2)
@@ -15,10 +15,10 @@ def _recut(node: SimClient) -> list[tuple[int, int]]:
     return [(0, held)]
 
 
-RECUT = Case(
-    "a held instance beside a re-cut",
+REPARTITION = Case(
+    "a held instance next to a repartition",
     "a30",
-    _recut,
+    _repartition,
     "    - {gpus: {index: 0}, mig: {2g.12gb: 2}}",
     6,
 )
@@ -110,8 +110,10 @@ OFF = Case(
     6,
 )
 
-CLEAR = Case("two idle instances go, a held one stays", "a30", _recut, "    - {gpus: {index: 0}, mig: {2g.12gb: 1}}", 4)
+CLEAR = Case(
+    "two idle instances go, a held one stays", "a30", _repartition, "    - {gpus: {index: 0}, mig: {2g.12gb: 1}}", 4
+)
 
-ALL = (RECUT, MODE, SPLIT, REBUILD, PAIR, OFF)
-ONE_LANE = (RECUT, MODE, SPLIT, REBUILD)
-"""Their calls come in one order only."""
+ALL = (REPARTITION, MODE, SPLIT, REBUILD, PAIR, OFF)
+ONE_WORKER = (REPARTITION, MODE, SPLIT, REBUILD)
+"""Cases whose calls have only one possible order."""

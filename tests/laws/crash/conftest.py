@@ -1,4 +1,4 @@
-"""The tripwire, built once; a state directory and a server for each test."""
+"""The tripwire, built once, with a state directory and a server for each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laws.crash.tripwire import build
 
 @pytest.fixture(scope="session")
 def gcc() -> str:
-    """The C compiler."""
+    """Return the C compiler."""
     try:
         return compiler()
     except AliquotError as error:
@@ -24,13 +24,13 @@ def gcc() -> str:
 
 @pytest.fixture(scope="session")
 def trip(gcc: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The tripwire library."""
+    """Build the tripwire library."""
     return build(tmp_path_factory.mktemp("trip"), gcc)
 
 
 @pytest.fixture
 def bench(tmp_path: Path, trip: str) -> Iterator[Bench]:
-    """A state directory of the test's own."""
+    """Create a state directory for the test."""
     made = Bench(tmp_path, trip)
     yield made
     made.close()

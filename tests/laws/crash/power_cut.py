@@ -1,10 +1,11 @@
-"""A file system that loses what was not synced: every state of a folder that a power cut may leave.
+"""A file system that loses unsynced data: every state in which a power cut may leave a folder.
 
-The calls of ``os`` that create, sync, name and remove files are recorded while they are carried out for real. From the
-record follows what may be on the disk at each moment. POSIX promises little, and this model promises no more:
+The model records the calls of ``os`` that create, sync, rename and remove files while they are executed for real. The
+record determines the possible contents of the disk at each moment. POSIX guarantees little, and this model guarantees
+no more:
 
-- The content of a file is that of its last fsync. What was written since is there, in part, as zeros, or not at all.
-- A name in a folder is as it was at the folder's last fsync. Of the changes since, in whatever order, any may be lost.
+- The content of a file is that of its last fsync. Later writes are there, in part, as zeros, or not at all.
+- A name in a folder is as it was at the folder's last fsync. Any later changes may be lost, in any order.
 - A rename is one change.
 """
 
@@ -20,13 +21,13 @@ import msgspec
 import pytest
 
 ALL_SUBSETS = 4
-"""So many changes of names are lost in every combination; of more of them each one alone, and each that comes last."""
+"""Up to this many name changes are lost in every combination. Of more, each single one and each run of last ones."""
 Content = dict[str, bytes]
 """The files of a folder by their paths below it."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened. ``kind``: ``write``, ``sync``, ``names`` (``changes`` in folder ``node``), ``mark``."""
+    """An event. ``kind``: ``write``, ``sync``, ``names`` (``changes`` in folder ``node``), ``mark``."""
 
     kind: str
     node: int = 0
@@ -36,7 +37,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class _Disk(msgspec.Struct):
-    """What is in memory and what of it is on the disk. Folders and files are nodes, the root is 0."""
+    """The state in memory, and the part of it that is on disk. Folders and files are nodes, and the root is 0."""
 
     files: dict[int, bytes] = {}
     synced: dict[int, bytes] = {}
@@ -57,7 +58,7 @@ class _Disk(msgspec.Struct):
             self.pending = [each for each in self.pending if each[0] != event.node]
 
     def after_the_cut(self) -> Iterator[Content]:
-        """Every content that may be there after a power cut now."""
+        """Yield every possible content after a power cut now."""
         for lost in _subsets(len(self.pending)):
             folders = {node: dict(names) for node, names in self.folders.items()}
             for n, (folder, changes) in enumerate(self.pending):
@@ -102,7 +103,7 @@ def _subsets(count: int) -> Iterator[Sequence[int]]:
 
 
 class PowerCuts:
-    """Records what is done to the files below ``root`` from ``start`` on. Files are numbers above 0, folders below it,
+    """Records the operations on files below ``root`` after ``start``. Files have numbers above 0, folders below 0, and
     the root is 0.
     """
 
@@ -117,7 +118,7 @@ class PowerCuts:
         self._patch = monkeypatch
 
     def start(self) -> None:
-        """Begin to record. What is there by now is on the disk."""
+        """Begin to record. Everything that exists now is on disk."""
         for folder, folders, files in os.walk(self.root):
             for name in (*folders, *files):
                 self._name(os.path.join(folder, name), folder=name in folders)
@@ -128,12 +129,12 @@ class PowerCuts:
             self._patch.setattr(os, name, self._recorded(name, getattr(os, name)))
 
     def mark(self, text: str) -> None:
-        """Record that something else happened by now: what must outlive a cut from here on."""
+        """Record that another event has happened, which must survive a power cut from here on."""
         self._scan()
         self.events.append(Event("mark", mark=text))
 
     def states(self) -> Iterator[tuple[Content, frozenset[str]]]:
-        """Every different content that a power cut may leave, with the marks that came before it."""
+        """Yield every distinct content that a power cut may leave, with the marks that preceded it."""
         disk, marks, seen = _Disk({}, {}, {}, []), set[str](), set[Any]()
         self._scan()
         for n, event in enumerate(self.events, 1):
@@ -184,7 +185,7 @@ class PowerCuts:
             node = self._nodes[paths[0]]
             self._nodes[path] = node
             changes = [(base, node)]
-            # A rename of one name of a file over another one of the same file does nothing.
+            # Renaming one name of a file to another name of the same file does nothing.
             if name == "replace" and not os.path.lexists(paths[0]):
                 del self._nodes[paths[0]]
                 changes.append((os.path.basename(paths[0]), None))
@@ -199,7 +200,7 @@ class PowerCuts:
         self.events.append(Event("names", self._nodes.get(above, 0), changes=((base, self._nodes[path]),)))
 
     def _scan(self) -> None:
-        """Record what was written since, by whatever call."""
+        """Record data that was written since the last scan, by any call."""
         done: dict[int, bytes] = {}
         for path, node in self._nodes.items():
             if node > 0:
@@ -216,7 +217,7 @@ def _named(args: Sequence[Any]) -> list[str]:
 
 
 def put(content: Content, root: Path) -> Path:
-    """Lay a content down as a folder."""
+    """Write a content to a folder."""
     for path, body in content.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)

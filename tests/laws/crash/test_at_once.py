@@ -1,4 +1,4 @@
-"""Two applies at once: one writer per node, and whoever comes second learns who was first."""
+"""Two applies at the same time: one writer per node, and the second one learns the name of the first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from laws.crash.bench import Bench, finish
 
 
 @pytest.mark.parametrize("nth", [2, 5])
-def test_the_second_is_refused_and_told_who_is_at_it(bench: Bench, nth: int) -> None:
-    machine = bench.machine(cases.RECUT)
+def test_the_second_is_refused_and_learns_who_is_at_it(bench: Bench, nth: int) -> None:
+    machine = bench.machine(cases.REPARTITION)
     first = machine.held_up(nth)
     calls = len(machine.writes())
     second = machine.apply()
@@ -22,7 +22,7 @@ def test_the_second_is_refused_and_told_who_is_at_it(bench: Bench, nth: int) -> 
 
 
 def test_the_lock_of_a_killed_process_is_free(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     first = machine.held_up(3)
     first.kill()
     assert finish(first).code < 0
@@ -30,7 +30,7 @@ def test_the_lock_of_a_killed_process_is_free(bench: Bench) -> None:
 
 
 def test_looking_on_is_allowed_meanwhile(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     first = machine.held_up(4)
     assert machine.run("show", "-o", "json").code == 0
     assert machine.run("verify", "-f", machine.file).code == 30
@@ -41,7 +41,7 @@ def test_looking_on_is_allowed_meanwhile(bench: Bench) -> None:
 
 def test_four_at_the_same_moment(bench: Bench) -> None:
     machine = bench.machine(cases.REBUILD)
-    running = [machine.begin(*machine.as_wished) for _ in range(4)]
+    running = [machine.begin(*machine.apply_arguments) for _ in range(4)]
     found = [finish(each) for each in running]
     assert any(each.code == 0 for each in found), found
     for each in found:

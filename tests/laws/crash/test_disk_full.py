@@ -1,4 +1,4 @@
-"""The disk is full, from the start or at any record: nothing is done without a record, and what was begun goes back."""
+"""A full disk, at the start or at any record: no action without a record, and a started change is rolled back."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from laws.crash import cases
 from laws.crash.bench import Bench
 
-RECORDS = 1 + 2 * cases.RECUT.calls
-"""The begin record, and for each call its intent and that it was done. The end record comes last."""
+RECORDS = 1 + 2 * cases.REPARTITION.calls
+"""Records: the begin record, and an intent and a completion for each call. The end record is the last one."""
 
 
 def _ends(bench: Bench) -> list[int]:
-    """Where each record of a whole journal ends."""
-    machine = bench.machine(cases.RECUT)
+    """Return the end offset of each record of a complete journal."""
+    machine = bench.machine(cases.REPARTITION)
     assert machine.apply().code == 0
     with open(machine.journal, "rb") as file:
         found = [n + 1 for n, byte in enumerate(file.read()) if byte == 10]
@@ -26,7 +26,9 @@ def _ends(bench: Bench) -> list[int]:
 
 
 def _records() -> list[object]:
-    """Into which record the limit falls: the first three, one in the middle, the last intent; slowly, any."""
+    """Return the records that the limit truncates: the first three, one in the middle, the last intent. Slow tests use
+    any.
+    """
     quick = (0, 1, 2, 7, 11)
     return [pytest.param(n, marks=() if n in quick else pytest.mark.slow) for n in range(RECORDS - 1)]
 
@@ -34,10 +36,10 @@ def _records() -> list[object]:
 @pytest.mark.parametrize("record", _records())
 def test_a_disk_that_fills_up_at_a_record(bench: Bench, record: int) -> None:
     ends = [0, *_ends(bench)]
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     found = machine.apply(limit=(ends[record] + ends[record + 1]) // 2)
     assert (found.code, found.error["code"]) == (20, "STORAGE"), found
-    machine.assert_former()
+    machine.assert_previous()
     if record == 0:
         assert machine.writes() == []
     else:
@@ -46,9 +48,10 @@ def test_a_disk_that_fills_up_at_a_record(bench: Bench, record: int) -> None:
 
 
 def test_a_disk_without_room_for_the_last_record(bench: Bench) -> None:
-    """Everything is done and proved: the missing end record is said and is no failure, and the next run agrees."""
+    # The change is applied and verified. The missing end record is reported but is not a failure, and the next run
+    # agrees.
     ends = _ends(bench)
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     found = machine.apply(limit=(ends[-2] + ends[-1]) // 2)
     assert (found.code, found.document["status"]) == (0, "done"), found
     assert machine.journal in found.err
@@ -57,14 +60,14 @@ def test_a_disk_without_room_for_the_last_record(bench: Bench) -> None:
 
 
 class Mounts:
-    """Mounts until the end of a test: a link in the place of a state file is refused."""
+    """Mounts that last until the end of a test, because a link in place of a state file is refused."""
 
     def __init__(self) -> None:
         self._places: list[str] = []
 
     def add(self, place: str, *words: str) -> None:
         if subprocess.run(["mount", *words, place], capture_output=True).returncode:
-            pytest.skip("no right to mount: the limit on the size of files stands for it")
+            pytest.skip("mounts are not permitted: the tests with a limit on file sizes cover this")
         self._places.append(place)
 
     def over(self, file: str, source: str) -> None:
@@ -84,7 +87,7 @@ def mounts() -> Iterator[Mounts]:
 
 
 def test_a_full_device(bench: Bench, mounts: Mounts) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     mounts.over(machine.journal, "/dev/full")
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "STORAGE"), found
@@ -96,8 +99,8 @@ def test_a_full_device(bench: Bench, mounts: Mounts) -> None:
 
 @pytest.mark.parametrize("room", [0, 1000, 1800])
 def test_a_file_system_that_fills_up(bench: Bench, mounts: Mounts, tmp_path: Path, room: int) -> None:
-    """The journal on a file system of 16 KiB, with room for none, some or most of the records."""
-    machine = bench.machine(cases.RECUT)
+    # The journal is on a file system of 16 KiB, with space for none, some or most of the records.
+    machine = bench.machine(cases.REPARTITION)
     tiny = tmp_path / "tiny"
     tiny.mkdir()
     mounts.add(str(tiny), "-t", "tmpfs", "-o", "size=16k", "none")
@@ -106,6 +109,6 @@ def test_a_file_system_that_fills_up(bench: Bench, mounts: Mounts, tmp_path: Pat
     (tiny / "journal").write_bytes(b"\n" * (16 * 1024 - room))
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "STORAGE"), found
-    machine.assert_former()
+    machine.assert_previous()
     (tiny / "journal").write_bytes(b"")
     machine.assert_finishes()

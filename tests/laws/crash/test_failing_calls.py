@@ -1,6 +1,7 @@
-"""Every driver call fails once, in every step of an apply: exit 40, and the former state is back.
+"""Each driver call fails once, in every step of an apply: exit 40, and the previous state is restored.
 
-The tripwire stops the process when its n-th intent is on disk; the fault is then set for exactly the call that follows.
+The tripwire stops the process when its n-th intent is on disk. The test then injects the error for exactly the next
+call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _known: dict[str, list[str]] = {}
 
 
 def _calls(bench: Bench, case: Case) -> list[str]:
-    """The plan's driver calls in order, from a run without faults."""
+    """Return the plan's driver calls in order, from a run without errors."""
     if case.name not in _known:
         machine = bench.machine(case)
         assert machine.apply().code == 0
@@ -28,16 +29,16 @@ def _calls(bench: Bench, case: Case) -> list[str]:
 
 
 def _each_call() -> list[object]:
-    quick = {(cases.RECUT, n) for n in (0, 1, 3, 4, 5)} | {(cases.MODE, n) for n in range(4)} | {(cases.SPLIT, 1)}
+    quick = {(cases.REPARTITION, n) for n in (0, 1, 3, 4, 5)} | {(cases.MODE, n) for n in range(4)} | {(cases.SPLIT, 1)}
     return [
         pytest.param(case, n, id=f"{case.name}: {n}", marks=() if (case, n) in quick else pytest.mark.slow)
-        for case in cases.ONE_LANE
+        for case in cases.ONE_WORKER
         for n in range(case.calls)
     ]
 
 
 def _shown(machine: Machine) -> list[Any]:
-    """The geometry that ``aliquot show`` reports."""
+    """Return the geometry that ``aliquot show`` reports."""
     found = machine.run("show", "-o", "json")
     assert found.code == 0, found
     return [
@@ -63,24 +64,24 @@ def test_a_call_that_fails_leads_back(bench: Bench, case: Case, step: int) -> No
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert found.document["verified"] is False
     assert len(machine.writes()) > step, "the failing call was made"
-    machine.assert_former()
+    machine.assert_previous()
     assert _shown(machine) == before
     machine.assert_finishes()
 
 
 @pytest.mark.parametrize("what", ["gpu", "compute"])
 def test_a_creation_that_goes_half_wrong_leaves_nothing_behind(bench: Bench, what: str) -> None:
-    """The driver makes the instance and says that it failed; or makes the GPU instance and not what is in it."""
-    machine = bench.machine(cases.RECUT)
+    # The driver creates the instance and reports an error, or creates the GPU instance without its compute instance.
+    machine = bench.machine(cases.REPARTITION)
     machine.node.inject_fault("half-create", what=what)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
-    machine.assert_former()
+    machine.assert_previous()
     machine.assert_finishes()
 
 
 def test_a_destruction_without_effect_is_noticed_by_the_fresh_read(bench: Bench) -> None:
-    """Every call answers success; only a fresh read of the GPUs shows that the last one changed nothing."""
+    # Every call reports success. Only a new read of the GPUs shows that the last one changed nothing.
     machine = bench.machine(cases.CLEAR)
     running = machine.held_up(FIRST + cases.CLEAR.calls)
     machine.node.inject_fault("no-effect", calls=1)
@@ -88,32 +89,31 @@ def test_a_destruction_without_effect_is_noticed_by_the_fresh_read(bench: Bench)
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert "a fresh read disagrees" in found.error["message"]
     assert len(machine.writes()) > cases.CLEAR.calls
-    machine.assert_former()
+    machine.assert_previous()
     machine.assert_finishes()
 
 
 def test_a_creation_without_effect_leads_back(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
-    running = machine.held_up(FIRST + cases.RECUT.calls)
+    machine = bench.machine(cases.REPARTITION)
+    running = machine.held_up(FIRST + cases.REPARTITION.calls)
     machine.node.inject_fault("no-effect", calls=1)
     found = finish(running)
     assert (found.code, found.document["status"]) == (40, "undone"), found
-    machine.assert_former()
+    machine.assert_previous()
 
 
 @pytest.mark.parametrize("code", [INSUFFICIENT_RESOURCES, LOST])
 def test_other_codes_lead_back_as_well(bench: Bench, code: int) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
-    machine.assert_former()
+    machine.assert_previous()
 
 
 def test_a_driver_that_is_replaced_in_the_middle_ends_the_change(bench: Bench) -> None:
-    """Sessions and handles are invalid from the third call on, also for the fresh read and the way back: the error
-    says so, and the same command again does all of it.
-    """
+    # Sessions and handles are invalid from the third call on, also for the new read and the rollback. The error reports
+    # that, and a repeat of the same command applies everything.
     machine = bench.machine(cases.REBUILD)
     machine.node.inject_fault("replace-driver", after=3, version="590.48.01")
     found = machine.apply()
@@ -123,21 +123,21 @@ def test_a_driver_that_is_replaced_in_the_middle_ends_the_change(bench: Bench) -
     machine.assert_finishes()
 
 
-def test_a_way_back_that_fails_too_is_told_and_finished_by_the_next_run(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+def test_a_way_back_that_fails_too_is_reported_and_finished_by_the_next_run(bench: Bench) -> None:
+    machine = bench.machine(cases.REPARTITION)
     machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=UNKNOWN, calls=100)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "partial"), found
-    assert found.document["drift"], "what differs from before is said"
+    assert found.document["drift"], "the output contains the differences from before"
     assert any("undoing stopped" in line for line in found.document["undone"])
     machine.assert_untouched()
     machine.node.inject_fault("none")
     machine.assert_finishes()
 
 
-@pytest.mark.parametrize("case", [cases.RECUT, cases.SPLIT, cases.OFF], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [cases.REPARTITION, cases.SPLIT, cases.OFF], ids=lambda c: c.name)
 def test_each_kind_of_call_in_use_for_a_third_of_a_second(bench: Bench, case: Case) -> None:
-    """The driver lets go of an ended process late: six refusals, 0.3 s, before each kind of call."""
+    # The driver releases an ended process late: six refusals (0.3 s) before each kind of call.
     kinds = set(_calls(bench, case))
     machine = bench.machine(case)
     for name in kinds:
@@ -148,9 +148,9 @@ def test_each_kind_of_call_in_use_for_a_third_of_a_second(bench: Bench, case: Ca
     machine.assert_finished()
 
 
-@pytest.mark.parametrize("step", range(cases.RECUT.calls))
+@pytest.mark.parametrize("step", range(cases.REPARTITION.calls))
 def test_in_use_for_a_while_at_every_call(bench: Bench, step: int) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     running = machine.held_up(FIRST + step + 1)
     machine.node.inject_fault("busy", gpu=0, seconds=0.3)
     assert finish(running).code == 0
@@ -159,29 +159,29 @@ def test_in_use_for_a_while_at_every_call(bench: Bench, step: int) -> None:
 
 
 def test_in_use_for_ever_leads_back(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     machine.node.inject_fault("fail", call="GpuInstanceDestroy", code=IN_USE, calls=10_000)
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "IN_USE"), found
-    machine.assert_former()
+    machine.assert_previous()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("fsync", [1, 3, *[pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 5, 6)]])
 def test_a_signal_goes_back(bench: Bench, number: signal.Signals, fsync: int) -> None:
-    """Ctrl-C, ``systemctl stop`` or ``timeout``, a dropped connection."""
-    machine = bench.machine(cases.RECUT)
+    # Covers Ctrl-C, ``systemctl stop``, ``timeout``, and a dropped connection.
+    machine = bench.machine(cases.REPARTITION)
     found = machine.apply(Trip(FIRST + fsync, "after", number))
     assert found.code == 128 + number, found
     assert found.error["code"] == "INTERRUPTED"
-    machine.assert_former()
+    machine.assert_previous()
     machine.assert_finishes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_ignored_signal_stays_ignored(bench: Bench, number: signal.Signals) -> None:
-    """A background job of a script starts with SIGINT ignored, one under nohup with SIGHUP."""
-    machine = bench.machine(cases.RECUT)
-    found = finish(machine.begin(*machine.as_wished, trip=Trip(FIRST + 3, "after", number), ignoring=number))
+    # A background job of a script starts with SIGINT ignored, a command under nohup with SIGHUP.
+    machine = bench.machine(cases.REPARTITION)
+    found = finish(machine.begin(*machine.apply_arguments, trip=Trip(FIRST + 3, "after", number), ignoring=number))
     assert found.code == 0, found
     machine.assert_finished()

@@ -1,4 +1,4 @@
-"""A journal that the power failure has left torn, soiled or unwritable: the next apply works, or says why not."""
+"""A journal that a power failure left truncated, corrupt or unwritable: the next apply works, or reports the reason."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SLOW = pytest.mark.slow
 
 
 def _cut_off(bench: Bench) -> tuple[Machine, bytes]:
-    """A machine on which a saved plan was cut off in the middle, and its journal."""
-    machine = bench.machine(cases.RECUT)
+    """Return a host on which a saved plan was interrupted in the middle, and its journal."""
+    machine = bench.machine(cases.REPARTITION)
     machine.save()
     machine.node.inject_fault("kill", when="after", nth=3)
     assert machine.run(*machine.as_saved).code == KILLED
@@ -24,7 +24,7 @@ def _cut_off(bench: Bench) -> tuple[Machine, bytes]:
 
 
 def _lengths(journal: bytes) -> range:
-    """Every length at which the last record is torn, or missing."""
+    """Return every length at which the last record is truncated or missing."""
     return range(journal.rstrip(b"\n").rindex(b"\n") + 1, len(journal))
 
 
@@ -35,7 +35,7 @@ def test_every_cut_of_the_last_record_leaves_the_others(bench: Bench) -> None:
         with open(machine.journal, "wb") as file:
             file.write(journal[:length])
         found = list(FileJournal(machine.journal).entries())
-        # Without its line end alone, the last record is whole.
+        # The last record is complete if only its newline is missing.
         assert found == (whole if length == len(journal) - 1 else whole[:-1]), length
 
 
@@ -47,7 +47,7 @@ def test_a_torn_last_record_does_not_stop_the_next_apply(bench: Bench, share: fl
         file.write(journal[: lengths[int(share * len(lengths))]])
     machine.assert_finishes(*machine.as_saved)
     again = FileJournal(machine.journal).entries()
-    assert (again[0].kind, again[-1].kind) == ("begin", "end"), "no record was swallowed by the torn line"
+    assert (again[0].kind, again[-1].kind) == ("begin", "end"), "the truncated line swallowed no record"
 
 
 GARBAGE = {
@@ -69,7 +69,7 @@ def test_garbage_behind_the_records_does_not_stop_the_next_apply(bench: Bench, k
     assert (again[0].kind, again[-1].kind) == ("begin", "end")
 
 
-def test_without_its_journal_a_saved_plan_is_refused_and_the_wish_is_not(bench: Bench) -> None:
+def test_without_its_journal_a_saved_plan_is_refused_and_the_request_is_not(bench: Bench) -> None:
     machine, _journal = _cut_off(bench)
     os.unlink(machine.journal)
     found = machine.run(*machine.as_saved)
@@ -79,7 +79,7 @@ def test_without_its_journal_a_saved_plan_is_refused_and_the_wish_is_not(bench: 
 
 
 def test_a_journal_that_cannot_be_opened_stops_the_apply_before_anything_is_touched(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     os.mkdir(machine.journal)
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "STORAGE"), found

@@ -1,4 +1,4 @@
-"""An apply is killed before and after each fsync, by a tripwire below Python: production code has no hook for it."""
+"""Kills before and after each fsync of an apply, by a tripwire below Python: production code has no hook for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from laws.crash.bench import FIRST, KILLED, LAST, Bench, Case, Machine, Trip
 
 def _every(when: str) -> list[object]:
     return [
-        pytest.param(case, when, id=f"{when}: {case.name}", marks=() if case is cases.RECUT else pytest.mark.slow)
+        pytest.param(case, when, id=f"{when}: {case.name}", marks=() if case is cases.REPARTITION else pytest.mark.slow)
         for case in cases.ALL
     ]
 
@@ -26,31 +26,31 @@ def test_killed_at_every_fsync_and_run_again(bench: Bench, case: Case, when: str
     for nth in range(1, FIRST + case.calls + LAST + 1):
         machine = bench.machine(case)
         found = machine.apply(Trip(nth, when))
-        if case not in cases.ONE_LANE and found.code == 0:
-            assert nth > FIRST + case.calls // 2  # lanes that wait together share one fsync
+        if case not in cases.ONE_WORKER and found.code == 0:
+            assert nth > FIRST + case.calls // 2  # workers that wait at the same time share one fsync
             machine.assert_finished()
             break
         assert found.code == KILLED, found
-        if case in cases.ONE_LANE:
+        if case in cases.ONE_WORKER:
             assert machine.fsyncs() == nth - 1 + (when == "after")
-            # What is on disk says which calls may have been made: no call comes before its record.
+            # The records on disk determine which calls may have been made: no call precedes its record.
             assert len(machine.writes()) == min(max(0, nth - FIRST - 1), case.calls)
         machine.assert_finishes()
-        assert _recorded(machine), "the next boot would not know what was asked"
+        assert _recorded(machine), "the next boot would not know the request"
     machine = bench.machine(case)
     assert machine.apply(Trip(FIRST + case.calls + LAST + 1, when)).code == 0
     machine.assert_finished()
 
 
 def _recorded(machine: Machine) -> set[str]:
-    """The GPUs that have a wish for the next boot."""
+    """Return the GPUs that have a desired state for the next boot."""
     return {kept.desired.pci for kept in BootRecordFile(machine.folder).load()}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_killed_while_an_old_journal_is_shortened(bench: Bench, nth: int, when: str) -> None:
-    """Its last runs are copied to a new file, which takes its place: at no moment are there no records."""
+    # The last runs are copied to a new file, which replaces the old one: records exist at every moment.
     machine = bench.machine(cases.SPLIT)
     _fill(machine)
     assert machine.apply(Trip(nth, when)).code == KILLED

@@ -1,4 +1,4 @@
-"""An apply is killed before and after each of its driver writes; a new process, asked the same, finishes."""
+"""Kills before and after each driver write of an apply. A new process with the same request finishes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from laws.crash import cases
 from laws.crash.bench import KILLED, Bench, Case
 
-QUICK = (cases.RECUT, cases.MODE, cases.SPLIT)
+QUICK = (cases.REPARTITION, cases.MODE, cases.SPLIT)
 
 
 def _every(when: str) -> list[object]:
@@ -33,7 +33,9 @@ def test_killed_at_every_write_and_run_again(bench: Bench, case: Case, when: str
     machine.assert_finished()
 
 
-@pytest.mark.parametrize("case", [cases.RECUT, pytest.param(cases.PAIR, marks=pytest.mark.slow)], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [cases.REPARTITION, pytest.param(cases.PAIR, marks=pytest.mark.slow)], ids=lambda c: c.name
+)
 def test_killed_again_and_again_each_run_gets_one_call_further(bench: Bench, case: Case) -> None:
     machine = bench.machine(case)
     kills = 0
@@ -50,9 +52,11 @@ def test_killed_again_and_again_each_run_gets_one_call_further(bench: Bench, cas
     machine.assert_finished()
 
 
-@pytest.mark.parametrize(("case", "nth"), [(cases.RECUT, 1), (cases.RECUT, 4), (cases.MODE, 1), (cases.MODE, 2)])
+@pytest.mark.parametrize(
+    ("case", "nth"), [(cases.REPARTITION, 1), (cases.REPARTITION, 4), (cases.MODE, 1), (cases.MODE, 2)]
+)
 def test_killed_then_rebooted(bench: Bench, case: Case, nth: int) -> None:
-    """Of the instances nothing is left, and the journal tells of another boot."""
+    # No instances are left, and the journal belongs to another boot.
     machine = bench.machine(case)
     machine.node.inject_fault("kill", when="after", nth=nth)
     assert machine.apply().code == KILLED
@@ -61,7 +65,7 @@ def test_killed_then_rebooted(bench: Bench, case: Case, nth: int) -> None:
 
 
 @pytest.mark.parametrize("case", cases.ALL, ids=lambda c: c.name)
-def test_a_satisfied_wish_makes_no_write_call(bench: Bench, case: Case) -> None:
+def test_a_satisfied_request_makes_no_write_call(bench: Bench, case: Case) -> None:
     machine = bench.machine(case)
     assert machine.apply().code == 0
     assert len(machine.writes()) == case.calls

@@ -1,4 +1,4 @@
-"""After a power cut at any moment: what was durable is there, and nothing is half there. No disk is needed for it."""
+"""Power cuts at any moment: durable data is there, and nothing is incomplete. The model needs no disk."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from aliquot.foundation.state_store import StateFile
 from aliquot.hardware.state.boot_record_file import FILE, OLD_FILE, BootRecordFile
 from aliquot.hardware.state.journal import FileJournal
 from aliquot.hardware.state.journal_reader import JOURNAL, last_run, read
-from aliquot.hardware.state.journal_reader import OLD_JOURNAL as FORMER_JOURNAL
+from aliquot.hardware.state.journal_reader import OLD_JOURNAL as PREVIOUS_JOURNAL
 from laws.crash.power_cut import PowerCuts, put
-from laws.oracle import world
+from laws.oracle import mig_nodes
 from unit.core.engine.memory import Bench, CountingClock, OneByOne
 
 A100 = catalog.family("a100-40gb")
@@ -40,22 +40,22 @@ class Node:
         folder = root / STATE
         journal = FileJournal(str(folder / JOURNAL), "boot-1", rotate_at=rotate_at, by="ann")
         lock, memory = FileLock(str(root / "run/lock")), self.bench.memory
-        self.world = ExecutionContext(
+        self.context = ExecutionContext(
             memory, memory, journal, CountingClock(), lock, OneByOne(), self.bench.hooks, BootRecordFile(str(folder))
         )
 
     def apply(self, *profiles: str, cuts: PowerCuts | None = None) -> None:
-        """Apply a request, and mark what counts from when on: each driver call, and that the apply has ended."""
-        desired = world.wish(A100, profiles)
+        """Apply a request. Mark each driver call and the end of the apply, which must survive from then on."""
+        desired = mig_nodes.desired_state(A100, profiles)
         made = plan(self.bench.memory.inventory, replace(desired, name=",".join(profiles)))
 
         def before(n: int, what: str) -> None:
             if cuts:
-                intents = [r for r in self.world.journal.entries() if r.kind == "intent"]
+                intents = [r for r in self.context.journal.entries() if r.kind == "intent"]
                 cuts.mark(f"intent {intents[-1].run} {intents[-1].step}")
 
         self.bench.memory.before = before
-        outcome = apply(made, self.world, lambda line: None)
+        outcome = apply(made, self.context, lambda line: None)
         assert outcome.status == "done", outcome
         if cuts:
             cuts.mark(f"done {','.join(profiles)}")
@@ -67,10 +67,10 @@ def _nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _start() -> Inventory:
-    return world.node(world.gpu(A100, [("3g.20gb", 0)]))
+    return mig_nodes.node(mig_nodes.gpu(A100, [("3g.20gb", 0)]))
 
 
-def _check(root: Path, marks: frozenset[str], former: set[str]) -> None:
+def _check(root: Path, marks: frozenset[str], previous: set[str]) -> None:
     """Open the journal and the boot record that a power cut left, as the next command does."""
     path = str(root / STATE / JOURNAL)
     found = read(path)
@@ -83,25 +83,25 @@ def _check(root: Path, marks: frozenset[str], former: set[str]) -> None:
             assert mark in intents, mark
             assert any(r.kind == "begin" and r.run == run for r in found), mark
     if newest:
-        assert change_of(newest[0]) is not None, "the last run can be taken up again"
+        assert change_of(newest[0]) is not None, "the last run can be resumed"
     done = [mark.partition(" ")[2] for mark in sorted(marks) if mark.startswith("done ")]
     names = {kept.name for kept in BootRecordFile(str(root / STATE)).load()}
     assert len(names) <= 1
-    assert names <= former | {r.text for r in found if r.kind == "begin"}
+    assert names <= previous | {r.text for r in found if r.kind == "begin"}
     if done and not any(r.text not in done for r in found if r.kind == "begin"):
-        assert names & set(done), "what was applied is restored after the boot"
-    assert state_store.unreadable == {}, "nothing is half there"
+        assert names & set(done), "the applied state is restored after the boot"
+    assert state_store.unreadable == {}, "nothing is incomplete"
 
 
-def _all(cuts: PowerCuts, tmp_path: Path, former: set[str]) -> int:
+def _all(cuts: PowerCuts, tmp_path: Path, previous: set[str]) -> int:
     count = 0
     for count, (content, marks) in enumerate(cuts.states(), 1):
-        _check(put(content, tmp_path / f"cut-{count}"), marks, former)
+        _check(put(content, tmp_path / f"cut-{count}"), marks, previous)
     return count
 
 
 def test_the_first_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders, journal, lock and boot record do not exist before it."""
+    # Before it, there are no folders, journal, lock or boot record.
     root = tmp_path / "disk"
     root.mkdir()
     cuts = PowerCuts(root, monkeypatch)
@@ -113,7 +113,7 @@ def test_the_first_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("rotate_at", [1 << 20, 1000], ids=["appended", "rotated"])
 def test_later_ones(rotate_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record of the run before is there until the next one has begun, also where the journal is shortened."""
+    # The record of the previous run exists until the next run has begun, even if the journal is shortened.
     root = tmp_path / "disk"
     root.mkdir()
     node = Node(root, _start(), rotate_at=rotate_at)
@@ -132,7 +132,7 @@ def test_later_ones(rotate_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_record_of_a_run_before_is_left_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the cut tears, the next run begins on a line of its own and loses nothing that was durable."""
+    # The next run begins on a new line after any truncation, and loses no durable data.
     root = tmp_path / "disk"
     root.mkdir()
     node = Node(root, _start())
@@ -152,7 +152,7 @@ def test_the_record_of_a_run_before_is_left_whole(tmp_path: Path, monkeypatch: p
 
 
 def test_a_journal_that_a_killed_process_has_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was killed before it synced the folder; the next one finds the file and must not rely on its name."""
+    # A process was killed before it synced the folder. The next one finds the file and must not rely on its name.
 
     class KilledError(BaseException):
         pass
@@ -177,7 +177,7 @@ def test_a_journal_that_a_killed_process_has_just_made(tmp_path: Path, monkeypat
 
 
 def test_what_an_older_release_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its journal and its boot record are taken over: each is there under one name or the other."""
+    # Its journal and its boot record are imported: each exists under one of the two names.
     root = tmp_path / "disk"
     node = Node(root, _start())
     root.mkdir()
@@ -185,7 +185,7 @@ def test_what_an_older_release_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = root / STATE
     kept = msgspec.json.decode((folder / FILE).read_bytes())["content"]
     (folder / OLD_FILE).write_bytes(msgspec.json.encode(kept))
-    (folder / FORMER_JOURNAL).write_bytes((folder / JOURNAL).read_bytes())
+    (folder / PREVIOUS_JOURNAL).write_bytes((folder / JOURNAL).read_bytes())
     (folder / JOURNAL).unlink()
     (folder / FILE).unlink()
     older = [r.run for r in read(str(folder / JOURNAL))]
@@ -223,9 +223,8 @@ def test_lines_that_are_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_state_file(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last value or, while it is saved, the one before; a file that is not durable may lose
-    all of them, and is never half there.
-    """
+    # The file contains the last value, or the previous one during a save. A file that is not durable may lose both, and
+    # is never incomplete.
     root = tmp_path / "disk"
     root.mkdir()
     path = str(root / "state.json")
@@ -247,7 +246,7 @@ def test_a_state_file(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_state_file_of_an_older_release_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm's records had another folder. What was saved since does not give way to one that was taken over."""
+    # Slurm's records had another folder. Imported data does not replace data that was saved since.
     root = tmp_path / "disk"
     (root / "older").mkdir(parents=True)
     (root / "older/state.json").write_bytes(b"[1]")

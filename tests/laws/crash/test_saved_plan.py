@@ -1,4 +1,4 @@
-"""A saved plan that was cut off is finished by the same command, and by nothing that the machine did not do itself."""
+"""Interrupted saved plans: only the same command finishes them, and only the steps that the host itself made count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from laws.crash import cases
 from laws.crash.bench import FIRST, KILLED, Bench, Case, Trip
 
 SLOW = pytest.mark.slow
-SLOW_TOO = [cases.RECUT, pytest.param(cases.PAIR, marks=SLOW), pytest.param(cases.MODE, marks=SLOW)]
+SLOW_TOO = [cases.REPARTITION, pytest.param(cases.PAIR, marks=SLOW), pytest.param(cases.MODE, marks=SLOW)]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -32,7 +32,7 @@ def test_killed_at_every_fsync_the_same_plan_finishes(bench: Bench, when: str) -
 
 
 def test_killed_again_and_again_the_same_plan_finishes(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     machine.save()
     kills = 0
     while True:
@@ -44,20 +44,20 @@ def test_killed_again_and_again_the_same_plan_finishes(bench: Bench) -> None:
         assert found.code == KILLED, found
         kills += 1
         assert len(machine.writes()) == kills
-    assert kills == cases.RECUT.calls
+    assert kills == cases.REPARTITION.calls
     machine.assert_finished()
 
 
 def test_cut_off_then_failing_it_goes_all_the_way_back(bench: Bench) -> None:
-    """The former state is the one before the first run, not the one that the cut left."""
-    machine = bench.machine(cases.RECUT)
+    # The previous state is the one before the first run, not the one at the interruption.
+    machine = bench.machine(cases.REPARTITION)
     machine.save()
     machine.node.inject_fault("kill", when="after", nth=3)
     assert machine.run(*machine.as_saved).code == KILLED
     machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
     found = machine.run(*machine.as_saved)
     assert (found.code, found.document["status"]) == (40, "undone"), found
-    machine.assert_former()
+    machine.assert_previous()
     machine.assert_finishes(*machine.as_saved)
 
 
@@ -71,18 +71,18 @@ def test_carried_out_already_there_is_nothing_to_do(bench: Bench) -> None:
 
 
 def test_carried_out_and_then_changed_by_hand_it_is_refused(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+    machine = bench.machine(cases.REPARTITION)
     machine.save()
     assert machine.run(*machine.as_saved).code == 0
     last = max(machine.node.show()["gpus"][0]["instances"], key=lambda i: str(i["placement"]))
     machine.node.destroy(0, last["id"])
     found = machine.run(*machine.as_saved)
     assert (found.code, found.error["code"]) == (20, "MOVED"), found
-    assert len(machine.writes()) == cases.RECUT.calls
+    assert len(machine.writes()) == cases.REPARTITION.calls
 
 
-def test_somebody_else_s_work_in_between_is_not_touched(bench: Bench) -> None:
-    machine = bench.machine(cases.RECUT)
+def test_foreign_work_in_between_is_not_touched(bench: Bench) -> None:
+    machine = bench.machine(cases.REPARTITION)
     machine.save()
     machine.node.inject_fault("kill", when="after", nth=4)
     assert machine.run(*machine.as_saved).code == KILLED
@@ -95,8 +95,8 @@ def test_somebody_else_s_work_in_between_is_not_touched(bench: Bench) -> None:
 
 
 def test_after_a_reboot_a_saved_plan_is_refused(bench: Bench) -> None:
-    """Nothing that it was made for is there any more; the wish itself can be applied."""
-    machine = bench.machine(cases.RECUT)
+    # The reboot removed everything that the plan is based on. The desired state itself can be applied.
+    machine = bench.machine(cases.REPARTITION)
     machine.save()
     machine.node.inject_fault("kill", when="after", nth=2)
     assert machine.run(*machine.as_saved).code == KILLED

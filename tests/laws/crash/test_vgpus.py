@@ -1,4 +1,6 @@
-"""Lanes with vGPUs in every kernel world: killed before and after each write, each write refused, machines held."""
+"""Changes with vGPUs in every vGPU framework: kills before and after each write, refused writes, VMs that hold
+vGPUs.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +10,50 @@ import signal
 import pytest
 
 from laws.crash.bench import KILLED, Bench, Trip, finish
-from laws.crash.vgpu_bench import ALL, BACKED, MDEV, OFF, SRIOV, VENDOR, Hosts, World, calls
+from laws.crash.vgpu_bench import ALL, BACKED, MDEV, OFF, SRIOV, VENDOR, Environment, Hosts, calls
 
 SLOW = pytest.mark.slow
-WORLDS = [MDEV, pytest.param(SRIOV, marks=SLOW), pytest.param(VENDOR, marks=SLOW)]
+FRAMEWORKS = [MDEV, pytest.param(SRIOV, marks=SLOW), pytest.param(VENDOR, marks=SLOW)]
 
 
 @pytest.fixture
 def hosts(bench: Bench) -> Hosts:
-    """Machines of the test's own."""
+    """Return hosts for the test."""
     return Hosts(bench)
 
 
 def _name(value: object) -> str:
-    return value.name if isinstance(value, World) else str(value)
+    return value.name if isinstance(value, Environment) else str(value)
 
 
 def _every() -> list[object]:
     quick = {("after", MDEV), ("before", OFF), ("after", VENDOR)}
     return [
-        pytest.param(world, when, id=f"{when}: {world.name}", marks=() if (when, world) in quick else SLOW)
-        for world in ALL
+        pytest.param(
+            environment, when, id=f"{when}: {environment.name}", marks=() if (when, environment) in quick else SLOW
+        )
+        for environment in ALL
         for when in ("before", "after")
     ]
 
 
-@pytest.mark.parametrize(("world", "when"), _every())
-def test_killed_at_every_write_and_run_again(hosts: Hosts, world: World, when: str) -> None:
-    """The end is the same as without a kill, and what a virtual machine has is still there."""
-    total = calls(hosts, world)
+@pytest.mark.parametrize(("environment", "when"), _every())
+def test_killed_at_every_write_and_run_again(hosts: Hosts, environment: Environment, when: str) -> None:
+    # The end is the same as without a kill, and the VM keeps its vGPU.
+    total = calls(hosts, environment)
     assert total >= 3
     cut = 0
     for nth in range(1, total + 1):
-        machine = hosts.machine(world)
+        machine = hosts.machine(environment)
         machine.node.inject_fault("kill", when=when, nth=nth)
         cut += machine.killed(machine.apply())
         machine.assert_finishes()
-    assert cut, "no kill met aliquot itself"
+    assert cut, "no kill hit aliquot itself"
 
 
-@pytest.mark.parametrize("world", ALL, ids=_name)
-def test_a_satisfied_wish_makes_no_write(hosts: Hosts, world: World) -> None:
-    machine = hosts.machine(world)
+@pytest.mark.parametrize("environment", ALL, ids=_name)
+def test_a_satisfied_request_makes_no_write(hosts: Hosts, environment: Environment) -> None:
+    machine = hosts.machine(environment)
     assert machine.apply().code == 0
     count = len(machine.writes())
     found = machine.apply()
@@ -59,42 +63,43 @@ def test_a_satisfied_wish_makes_no_write(hosts: Hosts, world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "world", [MDEV, OFF, *[pytest.param(w, marks=SLOW) for w in (SRIOV, VENDOR, BACKED)]], ids=_name
+    "environment", [MDEV, OFF, *[pytest.param(w, marks=SLOW) for w in (SRIOV, VENDOR, BACKED)]], ids=_name
 )
-def test_each_write_refused_leads_back(hosts: Hosts, world: World) -> None:
-    """A write to sysfs fails half-way: what was is back, vGPUs under their former UUIDs."""
-    total = calls(hosts, world)
+def test_each_write_refused_leads_back(hosts: Hosts, environment: Environment) -> None:
+    # A write to sysfs fails: the previous state is restored, with the previous UUIDs of vGPUs.
+    total = calls(hosts, environment)
     met = 0
     for nth in range(1, total + 1):
-        machine = hosts.machine(world)
+        machine = hosts.machine(environment)
         machine.node.inject_fault("fail", call="SysfsWrite", code=errno.EIO, nth=nth, calls=1)
         found = machine.apply()
         if found.code == 0:
             break
         met += 1
         assert (found.code, found.document["status"]) == (40, "undone"), found
-        machine.assert_former()
+        machine.assert_previous()
         machine.node.inject_fault("none")
         machine.assert_finishes()
     assert met >= 2
 
 
-@pytest.mark.parametrize("world", [OFF, pytest.param(VENDOR, marks=SLOW)], ids=_name)
-def test_a_failure_after_the_third_of_five(hosts: Hosts, world: World) -> None:
-    machine = hosts.machine(world)
-    path = "current_vgpu_type" if world is VENDOR else "/create"
+@pytest.mark.parametrize("environment", [OFF, pytest.param(VENDOR, marks=SLOW)], ids=_name)
+def test_a_failure_after_the_third_of_five(hosts: Hosts, environment: Environment) -> None:
+    machine = hosts.machine(environment)
+    path = "current_vgpu_type" if environment is VENDOR else "/create"
     machine.node.inject_fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert sum("is gone again" in line for line in found.document["undone"]) >= 2
-    machine.assert_former()
+    machine.assert_previous()
     machine.assert_finishes()
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=_name)
-def test_a_machine_that_starts_meanwhile_is_not_ended(hosts: Hosts, world: World) -> None:
-    """It takes the vGPU that is to go, after the plan: nothing is destroyed under it, and all goes back."""
-    machine = hosts.machine(world)
+@pytest.mark.parametrize("environment", FRAMEWORKS, ids=_name)
+def test_a_machine_that_starts_meanwhile_is_not_ended(hosts: Hosts, environment: Environment) -> None:
+    # After the plan, a VM takes a vGPU that is to be destroyed: nothing is destroyed under it, and the apply rolls
+    # back.
+    machine = hosts.machine(environment)
     running = machine.held_up(2)
     other = machine.vgpus()[1]
     machine.node.close()
@@ -103,35 +108,37 @@ def test_a_machine_that_starts_meanwhile_is_not_ended(hosts: Hosts, world: World
     found = finish(running)
     assert (found.code, found.error["code"]) == (20, "IN_USE"), found
     assert "late" in found.error["message"]
-    machine.assert_former()
+    machine.assert_previous()
     assert machine.run("sim", "vm", "stop", "late").code == 0
     machine.holders = machine.processes()
     machine.assert_finishes()
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=_name)
-def test_held_vgpus_refuse_wait_and_force(hosts: Hosts, world: World) -> None:
-    machine = hosts.machine(world)
+@pytest.mark.parametrize("environment", FRAMEWORKS, ids=_name)
+def test_held_vgpus_refuse_wait_and_force(hosts: Hosts, environment: Environment) -> None:
+    machine = hosts.machine(environment)
     none = ("apply", "--gpu", "0", "--vgpu", "none", "-o", "json")
     refused = machine.run(*none)
     assert refused.code == 20, refused
     assert refused.document["blockers"][0]["holders"][0]["name"] == "win10"
-    machine.assert_former()
+    machine.assert_previous()
     waited = machine.run(*none, "--policy", "wait", "--timeout", "0.5")
     assert (waited.code, waited.error["code"]) == (20, "IN_USE"), waited
-    machine.assert_former()
+    machine.assert_previous()
     assert machine.run(*none, "--policy", "force").code == 0
     assert machine.vgpus() == []
     assert machine.node.show()["vms"] == []
 
 
-@pytest.mark.parametrize("world", [MDEV, *[pytest.param(w, marks=SLOW) for w in (SRIOV, VENDOR, BACKED)]], ids=_name)
-def test_the_same_after_a_reboot_in_one_apply(hosts: Hosts, world: World) -> None:
-    """Same vGPUs, same UUIDs: by asking for the same file, and by the record alone."""
-    machine = hosts.machine(world)
+@pytest.mark.parametrize(
+    "environment", [MDEV, *[pytest.param(w, marks=SLOW) for w in (SRIOV, VENDOR, BACKED)]], ids=_name
+)
+def test_the_same_after_a_reboot_in_one_apply(hosts: Hosts, environment: Environment) -> None:
+    # The same vGPUs with the same UUIDs return, by a request for the same file and by the boot record.
+    machine = hosts.machine(environment)
     assert machine.apply().code == 0
     wanted = machine.geometry()
-    for words in (machine.as_wished, ("restore", "--boot", "-o", "json")):
+    for words in (machine.apply_arguments, ("restore", "--boot", "-o", "json")):
         machine.node.reboot()
         machine.mine, machine.holders = set(), []
         assert machine.geometry() != wanted
@@ -145,7 +152,7 @@ def test_ctrl_c_goes_back(hosts: Hosts, nth: int) -> None:
     machine = hosts.machine(OFF)
     found = machine.apply(trip=Trip(nth + 2, "after", signal.SIGINT))
     assert found.code == 130, found
-    machine.assert_former()
+    machine.assert_previous()
     machine.assert_finishes()
 
 
@@ -159,8 +166,8 @@ def test_killed_in_the_middle_then_rebooted(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_handing_out_killed_at_every_write_and_run_again(hosts: Hosts, when: str) -> None:
-    """The GPU is never without a driver after the next run, and its own driver has it back in the end."""
+def test_passing_through_killed_at_every_write_and_run_again(hosts: Hosts, when: str) -> None:
+    # The GPU always has a driver after the next run, and is bound to its own driver in the end.
     out, back = ("passthrough", "enable", "0", "-o", "json"), ("passthrough", "disable", "0", "-o", "json")
     for words in (out, back):
         for nth in range(1, 9):
@@ -175,7 +182,7 @@ def test_handing_out_killed_at_every_write_and_run_again(hosts: Hosts, when: str
             assert machine.node.show()["gpus"][0]["driver"] == ("vfio-pci" if words is out else "nvidia")
             machine.node.inject_fault("none")
             assert machine.run(*back).code == 0
-            assert machine.geometry() == machine.former
+            assert machine.geometry() == machine.previous
             if found.code == 0:
                 assert nth > 2
                 break

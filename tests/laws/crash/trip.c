@@ -1,8 +1,8 @@
-/* A tripwire for one process, loaded with LD_PRELOAD: it counts fsync and fdatasync, and at the TRIP_AT-th call raises
- * TRIP_SIGNAL just "before" or just "after" the real call (TRIP_WHEN). SIGKILL cuts the process off there; SIGSTOP holds
- * it there while a test does something to the world. TRIP_LOG gets one byte for each call that was made.
+/* A tripwire for one process, loaded with LD_PRELOAD. It counts fsync and fdatasync, and raises TRIP_SIGNAL just "before"
+ * or just "after" (TRIP_WHEN) the TRIP_AT-th real call. SIGKILL ends the process at that point. SIGSTOP stops it while a
+ * test changes its environment. Each call that was made appends one byte to TRIP_LOG.
  *
- * Only this process is meant: its children do not inherit it.
+ * Only this process is affected: its children do not inherit the library.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ __attribute__((constructor)) static void leave_children_out(void)
     unsetenv("LD_PRELOAD");
 }
 
-/* At the first call and not at the start: a fork server has this library loaded before it knows what it forks. */
+/* Runs at the first call, not at the start: a fork server loads this library before it knows what it forks. */
 static void set(void)
 {
     const char *log = getenv("TRIP_LOG"), *when = getenv("TRIP_WHEN"), *nth = getenv("TRIP_AT");

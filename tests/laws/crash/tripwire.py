@@ -1,4 +1,4 @@
-"""Building the tripwire: ``trip.c`` says what it does."""
+"""Build of the tripwire, which ``trip.c`` documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-pthread"
 
 
 def build(folder: Path, gcc: str) -> str:
-    """The path of the library, for LD_PRELOAD, and a fork server that has loaded it."""
+    """Build the library for LD_PRELOAD, and start a fork server that has loaded it. Return the library's path."""
     target = folder / "trip.so"
     source = Path(__file__).with_name("trip.c")
     subprocess.run([gcc, *FLAGS, "-o", str(target), str(source), "-ldl"], check=True)

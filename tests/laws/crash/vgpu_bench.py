@@ -1,4 +1,4 @@
-"""Simulated hosts of virtual machines: a machine of the crash bench with vGPUs, one of which a virtual machine has."""
+"""Simulated hosts of VMs: a host of the crash bench with vGPUs, one of which a VM holds."""
 
 from __future__ import annotations
 
@@ -9,54 +9,58 @@ from laws.crash.bench import KILLED, Bench, Case, Geometry, Machine, Result
 PCI = "0000:01:00.0"
 
 
-class World(NamedTuple):
-    """A kernel world: a node, what is on it before (the first of these gets a virtual machine, if ``held``), and what
-    is asked.
-    """
+class Environment(NamedTuple):
+    """A vGPU framework: a node, its initial vGPUs (a VM holds the first of these if ``held``), and the request."""
 
     name: str
     template: str
     before: str
-    wish: str
+    desired_state: str
     held: bool = True
 
 
-MDEV = World("mdevs of the GPU", "tesla-t4:mdev", "T4-4Q*2", "{T4-4Q: 1, T4-4C: 3}")
-SRIOV = World("mdevs of virtual functions", "a2:mdev", "A2-4Q*2", "{A2-4Q: 1, A2-4C: 3}")
-VENDOR = World("vendor-specific VFIO", "l40s:vfio", "L40S-8Q*2", "{L40S-8Q: 1, L40S-8A: 4}")
-OFF = World("virtual functions off", "a2:mdev", "", "{A2-2Q: 5}", held=False)
-BACKED = World("MIG-backed", "h100-80gb-hbm3:vfio", "", "{H100XM-1-10C: 3}", held=False)
+MDEV = Environment("mdevs of the GPU", "tesla-t4:mdev", "T4-4Q*2", "{T4-4Q: 1, T4-4C: 3}")
+SRIOV = Environment("mdevs of virtual functions", "a2:mdev", "A2-4Q*2", "{A2-4Q: 1, A2-4C: 3}")
+VENDOR = Environment("vendor-specific VFIO", "l40s:vfio", "L40S-8Q*2", "{L40S-8Q: 1, L40S-8A: 4}")
+OFF = Environment("virtual functions off", "a2:mdev", "", "{A2-2Q: 5}", held=False)
+BACKED = Environment("MIG-backed", "h100-80gb-hbm3:vfio", "", "{H100XM-1-10C: 3}", held=False)
 ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED)
 
 
 class Host(Machine):
-    """The machine in its former state, and what its virtual machine must keep."""
+    """The host in its initial state, and what its VM must keep."""
 
-    def __init__(self, bench: Bench, world: World, name: str) -> None:
+    def __init__(self, bench: Bench, environment: Environment, name: str) -> None:
         super().__init__(
             bench,
-            Case(world.name, world.template, lambda node: [], f"    - {{gpus: all, vgpu: {world.wish}}}", 0),
+            Case(
+                environment.name,
+                environment.template,
+                lambda node: [],
+                f"    - {{gpus: all, vgpu: {environment.desired_state}}}",
+                0,
+            ),
             name,
         )
-        self.world = world
-        if world.before:
-            found = self.run("apply", "--gpu", "0", "--vgpu", world.before)
+        self.environment = environment
+        if environment.before:
+            found = self.run("apply", "--gpu", "0", "--vgpu", environment.before)
             assert found.code == 0, found
         self.mine: set[tuple[Any, ...]] = set()
-        if world.held:
+        if environment.held:
             vgpu = self.vgpus()[0]
             self.started = self.run("sim", "vm", "start", "win10", vgpu["uuid"] if vgpu["uuid"] else vgpu["function"])
             assert self.started.code == 0, self.started
             self.mine = {_key(vgpu)}
-        self.former, self.holders, self.offset = self.geometry(), self.processes(), len(super().writes())
+        self.previous, self.holders, self.offset = self.geometry(), self.processes(), len(super().writes())
 
     def vgpus(self) -> list[dict[str, Any]]:
-        """The vGPUs of the one GPU, by the simulator's own account."""
+        """Return the simulator's own record of the vGPUs of the one GPU."""
         found: list[dict[str, Any]] = self.node.show()["gpus"][0]["vgpus"]
         return found
 
     def geometry(self) -> Geometry:
-        """Instances, and virtual functions, modes and vGPUs beside them."""
+        """Return the instances, and the virtual functions, modes and vGPUs."""
         found = super().geometry()
         for gpu in self.node.show()["gpus"]:
             found.append((gpu["pci"], gpu["functions"], gpu["mixed"] or False, gpu["driver"]))
@@ -64,16 +68,16 @@ class Host(Machine):
         return found
 
     def processes(self) -> list[tuple[Any, ...]]:
-        """Who is on which instance, and which virtual machines run."""
+        """Return the processes on each instance, and the running VMs."""
         machines = [(vm["name"], vm["pid"]) for vm in self.node.show()["vms"]]
         return [*super().processes(), *machines]
 
     def writes(self) -> list[dict[str, Any]]:
-        """What changed something since the former state was reached."""
+        """Return the writes since the initial state was reached."""
         return super().writes()[getattr(self, "offset", 0) :]
 
     def assert_untouched(self) -> None:
-        """The virtual machine runs and has its vGPU, which no write reached."""
+        """Assert that the VM runs and has its vGPU, which no write reached."""
         super().assert_untouched()
         assert self.mine <= {_key(v) for v in self.vgpus()}
         for call in self.writes():
@@ -84,13 +88,13 @@ class Host(Machine):
                 assert not (call["call"] == "SriovManage" and value), call
 
     def killed(self, found: Result) -> bool:
-        """Whether the kill met aliquot itself. Where it met the program that aliquot ran (sriov-manage), aliquot lived
-        on, and went back.
+        """Report whether the kill hit aliquot itself. If it hit the program that aliquot ran (sriov-manage), aliquot
+        survived and rolled back.
         """
         if found.code == KILLED:
             return True
         assert (found.code, found.document["status"]) == (40, "undone"), found
-        self.assert_former()
+        self.assert_previous()
         return False
 
 
@@ -99,13 +103,13 @@ def _key(vgpu: dict[str, Any]) -> tuple[Any, ...]:
 
 
 class Hosts:
-    """Fresh machines of one bench."""
+    """New hosts of one bench."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
 
-    def machine(self, world: World) -> Host:
-        made = Host(self.bench, world, f"h{len(self.bench.machines):03}")
+    def machine(self, environment: Environment) -> Host:
+        made = Host(self.bench, environment, f"h{len(self.bench.machines):03}")
         self.bench.machines.append(made)
         return made
 
@@ -113,12 +117,12 @@ class Hosts:
 _counts: dict[str, int] = {}
 
 
-def calls(hosts: Hosts, world: World) -> int:
-    """How many writes the way takes, from a run without faults."""
-    if world.name not in _counts:
-        machine = hosts.machine(world)
+def calls(hosts: Hosts, environment: Environment) -> int:
+    """Return the number of writes of the change, from a run without errors."""
+    if environment.name not in _counts:
+        machine = hosts.machine(environment)
         found = machine.apply()
         assert found.code == 0, found
         machine.assert_finished()
-        _counts[world.name] = len(machine.writes())
-    return _counts[world.name]
+        _counts[environment.name] = len(machine.writes())
+    return _counts[environment.name]

@@ -1,4 +1,4 @@
-"""The mutation runner itself: what the operators make, and that its answers are true."""
+"""The mutation runner: the mutants that its operators produce, and the correctness of its results."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def test_what_a_test_notices_is_caught_and_the_rest_survives(checkout: Path) -> 
     assert answers["(result - each)"] == "tests/test_sums.py::test_total"
     assert answers["(len(values) >= MOST)"] == "tests/test_sums.py::test_total"
     assert answers["return None"] == "tests/test_sums.py::test_total"
-    assert answers["(value >= 0)"] == "", "one more turn changes nothing"
+    assert answers["(value >= 0)"] == "", "one more iteration changes nothing"
     assert "hangs" in answers["(value + 1)"]
-    assert answers["(value != 1)"] == "", "what no test executes survives"
+    assert answers["(value != 1)"] == "", "a statement that no test executes survives"
     assert (checkout / "src/aliquot/core/engine/sums.py").read_text() == SOURCE
 
 
 def test_a_test_that_fails_without_the_mutant_proves_nothing(checkout: Path, tmp_path: Path) -> None:
-    """Here one that passes only after another one: it fails by itself, so it is not believed."""
+    # The example is a test that passes only after another one: it fails on its own, so its result does not count.
     (checkout / "tests/test_order.py").write_text(
         "from aliquot.core.engine import sums\nseen = []\n"
         "def test_first():\n    sums.unused(1)\n    seen.append(1)\n"
@@ -179,9 +179,8 @@ def test_names_are_stable() -> None:
 @pytest.mark.slow
 @pytest.mark.long(about=["tools/mutation", "src/aliquot/foundation/state_store.py", "src/aliquot/foundation/lock.py"])
 def test_most_mutants_of_the_store_are_noticed() -> None:
-    """A dozen mutants of the store and the lock, drawn by a fixed seed: with another draw for each commit it failed
-    where the draw had many that only other layers notice, such as the power cuts.
-    """
+    # A fixed seed draws a dozen mutants of the store and the lock. With another draw for each commit, this test failed
+    # for draws with many mutants that only other layers notice, such as the power cuts.
     tests = ("tests/unit/foundation/test_state_store.py", "tests/unit/foundation/test_atomic_file.py")
     files = ("foundation/state_store.py", "foundation/atomic_file.py", "foundation/lock.py")
     every = [mutant for mutant in mutants(ROOT) if mutant.file in files]

@@ -1,5 +1,5 @@
-"""The oracle for compute instances: every way to share GPU instances out among them, tried. Like ``raw``, it reads the
-reviewed tables and imports nothing of Aliquot.
+"""Brute-force oracle for compute instances: it tries every way to divide GPU instances among them. Like ``raw``, it
+reads the reviewed tables and imports nothing of Aliquot.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Node = dict[Placed, Inner]
 Device = tuple[str, str]
 """(GPU instance profile, compute instance name)."""
 Cost = tuple[int, int, int, int]
-"""Held things destroyed, GPU instances destroyed, compute instances destroyed in others, GPU instances created."""
+"""Held devices destroyed, GPU instances destroyed, compute instances destroyed in others, GPU instances created."""
 NOTHING: Cost = (0, 0, 0, 0)
 
 
 @cache
 def inners(family: str, profile: str) -> tuple[Inner, ...]:
-    """Every set of compute instances that one GPU instance can hold, none at all included."""
+    """Return every set of compute instances that one GPU instance can hold, including the empty set."""
     row = next(p for p in raw.table(family)["profiles"] if p["name"] == profile)
     rows = {c["name"]: c for c in row["compute_instances"]}
     singles = [(name, start) for name, c in rows.items() for start in c["placements"]["starts"]]
@@ -44,7 +44,7 @@ def inners(family: str, profile: str) -> tuple[Inner, ...]:
 
 @cache
 def contents(family: str, profile: str) -> dict[tuple[str, ...], tuple[Inner, ...]]:
-    """The same by names, without the empty one."""
+    """Return the same sets by names, without the empty one."""
     found: dict[tuple[str, ...], list[Inner]] = {}
     for inner in inners(family, profile):
         if inner:
@@ -63,7 +63,7 @@ def by_profiles(family: str) -> dict[frozenset[str], tuple[raw.State, ...]]:
 def least(
     family: str, now: Node, held: frozenset[tuple[Placed, tuple[str, int]]], wanted: Counter[Device]
 ) -> Cost | None:
-    """The cost of the cheapest end state with exactly these devices; None if there is no such state."""
+    """Return the cost of the cheapest end state with exactly these devices, or None if no such state exists."""
     costs = [
         cost
         for state in by_profiles(family).get(frozenset(profile for profile, _ in wanted), ())
@@ -98,7 +98,9 @@ def _shared(
     now: Node,
     held: frozenset[tuple[Placed, tuple[str, int]]],
 ) -> Iterator[Cost]:
-    """The cost of every way to put the parts into instances at these places, something into each."""
+    """Yield the cost of every way to distribute the parts over instances at these places, with at least one part in
+    each.
+    """
     if not places:
         if not parts:
             yield NOTHING
@@ -119,8 +121,8 @@ def _sum(a: Cost, b: Cost) -> Cost:
 
 
 def chosen(family: str, profile: str, now: Inner, name: str) -> int | None:
-    """The slot at which the driver creates a compute instance by itself: the one that leaves the most choices, the
-    lowest of equals; None if it has no room.
+    """Return the slot at which the driver creates a compute instance by itself: the one that leaves the most choices,
+    the lowest of equals. None if it does not fit.
     """
     row = next(p for p in raw.table(family)["profiles"] if p["name"] == profile)
     rows = {c["name"]: c for c in row["compute_instances"]}
@@ -141,8 +143,9 @@ def chosen(family: str, profile: str, now: Inner, name: str) -> int | None:
 
 
 def fewest_destroyed(family: str, profile: str, now: Inner, target: Inner, exact: bool) -> int | None:
-    """The fewest compute instances that must go so that creations without placements lead to the target, or to the same
-    names at any slots unless ``exact``; None if no order of creations does, not even in an empty GPU instance.
+    """Return the fewest compute instances to destroy so that creations without placements lead to the target. Unless
+    ``exact``, the same names at any slots suffice. None if no order of creations reaches it, not even in an empty GPU
+    instance.
     """
     legal = set(inners(family, profile))
     wanted = Counter(name for name, _ in target)

@@ -1,4 +1,6 @@
-"""The oracle: small, slow, obviously right. It reads the reviewed YAML tables and imports nothing of Aliquot."""
+"""Brute-force oracle: small, slow, obviously right. It reads the reviewed YAML tables and imports nothing of
+Aliquot.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def slices(doc: dict[str, Any], place: Placed) -> set[int]:
 
 
 def legal(family: str, state: State) -> bool:
-    """README of the catalog: no overlap, compute slices and engine totals respected, no profile above its maximum,
-    all rules hold.
+    """Report whether a state is legal by the README of the catalog: no overlap, compute slices and engine totals within
+    limits, no profile above its maximum, all rules met.
     """
     doc = table(family)
     rows = {p["name"]: p for p in doc["profiles"]}
@@ -70,7 +72,9 @@ def legal(family: str, state: State) -> bool:
 
 @cache
 def states(family: str, base_only: bool = False) -> tuple[State, ...]:
-    """Every legal placed state, the empty one included, grown one instance at a time (legality is inherited)."""
+    """Return every legal placed state, including the empty one. States grow by one instance at a time (legality is
+    inherited).
+    """
     doc = table(family)
     base = {"1g", "2g", "3g", "4g", "7g"}
     singles = [
@@ -106,7 +110,7 @@ def by_geometry(family: str, base_only: bool = False) -> dict[tuple[tuple[str, i
 
 
 def room(family: str, state: State) -> int:
-    """Placements of plain profiles that are still free."""
+    """Return how many placements of plain profiles are still free."""
     doc = table(family)
     taken = {s for place in state for s in slices(doc, place)}
     return sum(
@@ -118,7 +122,7 @@ def room(family: str, state: State) -> int:
 
 
 def least(now: State, held: State, targets: tuple[State, ...]) -> tuple[int, int]:
-    """The least (held instances destroyed, instances destroyed) over every target state."""
+    """Return the least (held instances destroyed, instances destroyed) over every target state."""
     return min((len(held - t), len(now - t)) for t in targets)
 
 

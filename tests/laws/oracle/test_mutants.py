@@ -1,4 +1,4 @@
-"""Wrong rules, one at a time: the suite must fail each time. And the page of proof names tests that there are."""
+"""Wrong rules, one at a time: the suite must fail each time. The page of proof names tests that exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
     ],
 )
 def test_a_wrong_rule_is_noticed(name: str) -> None:
-    """By the test that the committed table names."""
+    # The test in the committed table notices it.
     mutant = mutants.MUTANTS[name]
     assert mutants.run(mutant, [PROOF[mutant.what]]) == [PROOF[mutant.what]]
 

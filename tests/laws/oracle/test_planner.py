@@ -11,7 +11,7 @@ from aliquot.core.model.actions import Action, Create, Destroy
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.semantics import step
-from laws.oracle import raw, world
+from laws.oracle import mig_nodes, raw
 from support.selection import dice as dice_of
 from support.selection import parts, samples
 
@@ -25,10 +25,10 @@ def names(geometry: tuple[tuple[str, int], ...]) -> Iterator[str]:
 
 
 def check(family: str, now: raw.State, held: raw.State, geometry: tuple[tuple[str, int], ...], base: bool) -> None:
-    """One plan: its end state, its cost and its legality at every step."""
+    """Check one plan: its end state, its cost, and the legality of every step."""
     table = catalog.family(family)
-    inventory = world.node(world.gpu(table, now, held))
-    got = plan(inventory, world.wish(table, names(geometry)))
+    inventory = mig_nodes.node(mig_nodes.gpu(table, now, held))
+    got = plan(inventory, mig_nodes.desired_state(table, names(geometry)))
     targets = raw.by_geometry(family, base)[geometry]
     held_gone, gone = raw.least(now, held, targets)
     if held_gone:
@@ -55,7 +55,7 @@ def _start(action: Action) -> int:
 
 
 def walk(family: str, now: raw.State, got: Plan) -> raw.State:
-    """Carry the plan out on the raw tables; every state on the way must be legal."""
+    """Apply the plan on the raw tables. Every state on the way must be legal."""
     state = now
     for action in got.actions:
         place = (action.profile, _start(action)) if isinstance(action, Create | Destroy) else None
@@ -69,14 +69,14 @@ def walk(family: str, now: raw.State, got: Plan) -> raw.State:
     return state
 
 
-def test_the_world_is_as_large_as_published() -> None:
+def test_the_number_of_states_is_as_published() -> None:
     assert len(raw.states(A100, base_only=True)) == 298
     assert len(raw.by_geometry(A100, base_only=True)) == 38
 
 
 @pytest.mark.parametrize("part", parts(4))
 def test_every_state_and_every_geometry_of_a100_40gb(part: int) -> None:
-    """298 placed states x 38 geometries = 11,324 plans."""
+    # 298 placed states x 38 geometries = 11,324 plans.
     geometries = raw.by_geometry(A100, base_only=True)
     for now in raw.states(A100, base_only=True)[part::4]:
         for geometry in geometries:
@@ -84,7 +84,7 @@ def test_every_state_and_every_geometry_of_a100_40gb(part: int) -> None:
 
 
 def test_held_instances_on_a100_40gb() -> None:
-    """Every state, with random subsets of its instances held, against random geometries."""
+    # Covers every state, with random subsets of its instances held, against random geometries.
     dice = dice_of("held")
     geometries = list(raw.by_geometry(A100, base_only=True))
     for now in raw.states(A100, base_only=True):
@@ -108,7 +108,7 @@ def test_samples_of_every_family(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", raw.families())
 def test_infeasible_exactly_when_the_oracle_says_so(family: str) -> None:
-    """Random multisets of profiles: the planner refuses exactly those that have no legal placed state."""
+    # The planner refuses exactly those random multisets of profiles that have no legal placed state.
     dice = dice_of(f"{family} infeasible")
     table = catalog.family(family)
     profiles = [p.name for p in table.profiles]
@@ -116,7 +116,7 @@ def test_infeasible_exactly_when_the_oracle_says_so(family: str) -> None:
     refused = 0
     for _ in range(SAMPLES):
         wanted = [dice.choice(profiles) for _ in range(dice.randint(1, table.compute_slices + 1))]
-        got = plan(world.node(world.gpu(table, [])), world.wish(table, wanted))
+        got = plan(mig_nodes.node(mig_nodes.gpu(table, [])), mig_nodes.desired_state(table, wanted))
         feasible = tuple(sorted((n, wanted.count(n)) for n in set(wanted))) in geometries
         assert bool(got.blockers) != feasible, (wanted, got.blockers)
         if got.blockers:
@@ -129,10 +129,10 @@ def test_infeasible_exactly_when_the_oracle_says_so(family: str) -> None:
 
 
 def test_the_driver_s_own_choice_among_equals() -> None:
-    """Ids seen on real hardware when six 1g.5gb and one 1g.5gb+me were asked without placements."""
+    # Ids from real hardware, for a request of six 1g.5gb and one 1g.5gb+me without placements.
     table = catalog.family(A100)
-    got = plan(world.node(world.gpu(table, [])), world.wish(table, ["1g.5gb+me", *["1g.5gb"] * 6]))
-    inventory = world.node(world.gpu(table, []))
+    got = plan(mig_nodes.node(mig_nodes.gpu(table, [])), mig_nodes.desired_state(table, ["1g.5gb+me", *["1g.5gb"] * 6]))
+    inventory = mig_nodes.node(mig_nodes.gpu(table, []))
     for action in got.actions:
         inventory = step(inventory, action)
     ids: dict[str, list[int]] = {}

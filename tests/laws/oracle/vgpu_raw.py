@@ -1,8 +1,8 @@
-"""The oracle for vGPUs: the driver's rules of creation, restated over the reviewed YAML tables, and brute force on top.
+"""Brute-force oracle for vGPUs, with the driver's creation rules restated over the reviewed YAML tables.
 
-It imports nothing of Aliquot. Sources: ``catalog/vgpu`` (types, counts, places) and the order of checks in the open GPU
-kernel modules: a vGPU on the function? same size? below its maximum? the first free place; in MIG mode the lowest GPU
-instance that passes.
+It imports nothing of Aliquot. One source is ``catalog/vgpu`` (types, counts, places), the other one the order of checks
+in the open GPU kernel modules. The driver checks that the function has no vGPU, that the size matches, and that the
+count is below the maximum. It then takes the first free place, or in MIG mode the lowest GPU instance that passes.
 """
 
 from __future__ import annotations
@@ -20,64 +20,66 @@ CATALOG = Path(__file__).resolve().parents[3] / "catalog" / "vgpu"
 
 
 @cache
-def card(name: str) -> dict[str, Any]:
-    """A product's table by the name of its file."""
+def make_gpu(name: str) -> dict[str, Any]:
+    """Load a product's table by the name of its file."""
     doc: dict[str, Any] = yaml.safe_load((CATALOG / f"{name}.yaml").read_text())
     doc["by_short"] = {t["name"].rpartition(" ")[2]: t for t in doc["types"] if t["id"] is not None}
     return doc
 
 
 def types(name: str, kind: str = "time-sliced") -> list[str]:
-    """Short names of a card's types that can be made."""
-    return [short for short, t in card(name)["by_short"].items() if t["kind"] == kind]
+    """Return the short names of a product's types that can be created."""
+    return [short for short, t in make_gpu(name)["by_short"].items() if t["kind"] == kind]
 
 
-class Seat(NamedTuple):
-    """A vGPU that is there: its type and the place or GPU instance that the driver gave it (None: no choice)."""
+class PlacedVgpu(NamedTuple):
+    """A vGPU with its type and the place or GPU instance that the driver assigned (None: no choice)."""
 
     type: str
-    spot: int | None
+    placement: int | None
 
 
-State = tuple[Seat, ...]
+State = tuple[PlacedVgpu, ...]
 
 
 def gib(doc: dict[str, Any], short: str) -> int:
-    """GiB that a type takes of the room: 2 count 3 on a board of 96."""
+    """Return the GiB that a type takes of the capacity: 2 count as 3 on a board of 96."""
     whole = -(-doc["by_short"][short]["fb_mib"] // 1024)
     return 3 if whole == 2 and doc["placement_region"] == 96 else whole
 
 
-def create(name: str, mode: str, state: State, short: str, instances: tuple[tuple[int, int], ...] = ()) -> Seat | None:
-    """What the driver makes of one more vGPU: where it is, or None where it refuses. ``instances`` are (id, profile)
-    of the GPU instances in MIG mode.
+def create(
+    name: str, mode: str, state: State, short: str, instances: tuple[tuple[int, int], ...] = ()
+) -> PlacedVgpu | None:
+    """Return the vGPU that the driver creates next, with its place, or None if it refuses. ``instances`` are (id,
+    profile) of the GPU instances in MIG mode.
     """
-    doc = card(name)
+    doc = make_gpu(name)
     row = doc["by_short"][short]
     rows = [doc["by_short"][s.type] for s in state]
     if (row["kind"] == "mig-backed") != (mode == "mig"):
         return None
     if mode == "mig":
         for number, profile in sorted(instances):
-            inside = [doc["by_short"][s.type] for s in state if s.spot == number]
+            inside = [doc["by_short"][s.type] for s in state if s.placement == number]
             fits = not inside or inside[0]["fb_mib"] == row["fb_mib"]
             if profile == row["mig"]["gi_profile_id"] and fits and len(inside) < row["mig"]["max_per_gi"]:
-                return Seat(short, number)
+                return PlacedVgpu(short, number)
         return None
     if mode == "equal":
         same = all(r["fb_mib"] == row["fb_mib"] for r in rows)
-        return Seat(short, None) if same and len(state) < row["max"] else None
-    taken = {s.spot + n for s in state if s.spot is not None for n in range(gib(doc, s.type))}
+        return PlacedVgpu(short, None) if same and len(state) < row["max"] else None
+    taken = {s.placement + n for s in state if s.placement is not None for n in range(gib(doc, s.type))}
     for place in row["mixed_placements"]:
         if not taken & set(range(place, place + gib(doc, short))):
-            return Seat(short, place)
+            return PlacedVgpu(short, place)
     return None
 
 
 def ends(
     name: str, mode: str, state: State, wanted: tuple[str, ...], instances: tuple[tuple[int, int], ...] = ()
 ) -> bool:
-    """Whether some order of creations ends with all of the wanted ones made, beside what is there."""
+    """Report whether some order of creations adds all the requested vGPUs to the existing ones."""
     seen: set[tuple[State, tuple[str, ...]]] = set()
 
     def go(state: State, left: tuple[str, ...]) -> bool:
@@ -107,8 +109,8 @@ def least(
     wanted: Counter[str],
     instances: tuple[tuple[int, int], ...] = (),
 ) -> tuple[int, int] | None:
-    """The least (held vGPUs destroyed, vGPUs destroyed) over every subset of what is there (``held`` are indexes into
-    the state); None if not even an empty GPU takes the wish.
+    """Return the least (held vGPUs destroyed, vGPUs destroyed) over every subset of the state (``held`` are indexes
+    into it). None if not even an empty GPU can meet the request.
     """
     if not ends(name, mode, (), tuple(wanted.elements()), instances):
         return None
@@ -133,27 +135,27 @@ def _subsets(count: int) -> Iterator[tuple[int, ...]]:
 def joint(
     name: str,
     now: frozenset[tuple[str, int]],
-    seats: dict[tuple[str, int], list[tuple[str, bool]]],
+    placed: dict[tuple[str, int], list[tuple[str, bool]]],
     wanted: Counter[str],
     targets: tuple[frozenset[tuple[str, int]], ...],
     profile: dict[str, int],
     number: Callable[[tuple[str, int]], int],
 ) -> tuple[int, int] | None:
-    """The least (held things destroyed, GPU instances and vGPUs destroyed) over every arrangement of GPU instances.
-    ``seats`` are the vGPUs (type, held) in each instance of ``now``; ``number`` is the id that a place has.
+    """Return the least (held devices destroyed, GPU instances and vGPUs destroyed) over every arrangement of GPU
+    instances. ``placed`` are the vGPUs (type, held) in each instance of ``now``. ``number`` is the id of a place.
     """
     best: tuple[int, int] | None = None
     for target in targets:
         instances = tuple((number(place), profile[place[0]]) for place in target)
         gone = [place for place in now if place not in target]
-        stays = [(s, number(p), h) for p, found in seats.items() if p in target for s, h in found]
-        state = tuple(Seat(s, n) for s, n, _ in stays)
+        stays = [(s, number(p), h) for p, found in placed.items() if p in target for s, h in found]
+        state = tuple(PlacedVgpu(s, n) for s, n, _ in stays)
         held = frozenset(n for n, (_, _, h) in enumerate(stays) if h)
         cost = least(name, "mig", state, held, wanted, instances)
         if cost is None:
             continue
-        lost = [h for place in gone for _, h in seats.get(place, [])]
-        busy = sum(any(h for _, h in seats.get(place, [])) for place in gone)
+        lost = [h for place in gone for _, h in placed.get(place, [])]
+        busy = sum(any(h for _, h in placed.get(place, [])) for place in gone)
         total = cost[0] + sum(lost) + busy, cost[1] + len(lost) + len(gone)
         best = total if best is None else min(best, total)
     return best

@@ -1,4 +1,4 @@
-"""Laws: what is printed reads back as itself, for names, wishes, exports and checkpoints."""
+"""Round trips: printed names, desired states, exports and checkpoints read back as themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_profile_names(name: ProfileName) -> None:
 
 
 @given(profile_names(), st.integers(0, 20), st.integers(1, 128))
-def test_wishes(name: ProfileName, start: int, count: int) -> None:
+def test_requests(name: ProfileName, start: int, count: int) -> None:
     placed, counted = parse_instance_request(f"{name}@{start}", 1, 1), parse_instance_request(f"{name}*{count}", 1, 1)
     assert (placed.name, placed.start, placed.count) == (name, start, 1)
     assert (counted.name, counted.start, counted.count) == (name, None, count)
@@ -73,7 +73,7 @@ def test_natural_order_is_an_order(names: list[str]) -> None:
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Inventory:
-    """A node of some families, with legal placements drawn at random on some GPUs."""
+    """Draw a node of some families, with legal placements at random on some GPUs."""
     families = draw(st.lists(st.sampled_from(FAMILIES), min_size=1, max_size=3))
     node = inventory(*families)
     for index in range(len(families)):
@@ -97,16 +97,16 @@ def placements(draw: st.DrawFn, name: str) -> list[str]:
 
 
 def blank(node: Inventory) -> Inventory:
-    """The same GPUs without anything on them."""
+    """Return the same GPUs without instances."""
     return msgspec.structs.replace(node, gpus=tuple(msgspec.structs.replace(g, instances=()) for g in node.gpus))
 
 
 def compute_names(node: Inventory, wanted: Desired) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
-    for wish in wanted.gpus:
-        family = node.family(node.gpu(wish.pci))
+    for desired_gpu in wanted.gpus:
+        family = node.family(node.gpu(desired_gpu.pci))
         table = {(p.id, c.id): c.name for p in family.profiles for c in p.compute}
-        found[wish.pci] = Counter(table[i.profile_id, c] for i in wish.instances or () for c in i.compute)
+        found[desired_gpu.pci] = Counter(table[i.profile_id, c] for i in desired_gpu.instances or () for c in i.compute)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Labels of any node at all: legal for the API server, ours to remove, and the same in any order of GPUs."""
+"""Labels of any node: legal for the API server, owned by Aliquot, and independent of the order of GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.selection import laws
 LAWS = laws(300)
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""As the API server writes them in its refusals."""
+"""The pattern in the API server's own refusals."""
 
 ODD: list[dict[str, Any]] = [{}, {}, {}, {"lost": True}, {"passthrough": True}, {"vgpus": ("v",)}]
 
@@ -31,7 +31,7 @@ numbers = st.integers(-1, 1 << 20)
 
 @st.composite
 def nodes(draw: st.DrawFn) -> tuple[Inventory, Facts]:
-    """Whatever a driver might answer."""
+    """Draw a node with any answers of a driver."""
     gpus: list[Gpu] = []
     facts: list[GpuFacts] = []
     devices: list[MigDevice] = []
@@ -49,8 +49,8 @@ def nodes(draw: st.DrawFn) -> tuple[Inventory, Facts]:
             made = MigDevice(f"MIG-{index}-{n}", pci, n, 0, draw(profiles), *(draw(numbers) for _ in range(9)))
             devices.append(replace(made, index=n))
     cuda = (draw(st.integers(0, 20)), draw(st.integers(0, 9)))
-    told = Facts(draw(texts), cuda, tuple(facts), tuple(devices), draw(texts))
-    return Inventory("n", tuple(gpus), driver=told.driver), told
+    reported = Facts(draw(texts), cuda, tuple(facts), tuple(devices), draw(texts))
+    return Inventory("n", tuple(gpus), driver=reported.driver), reported
 
 
 @LAWS
@@ -75,10 +75,10 @@ def test_the_order_of_the_gpus_does_not_matter(
     node: tuple[Inventory, Facts], strategy: MigStrategy, dice: random.Random
 ) -> None:
     inventory, facts = node
-    gpus, told = list(inventory.gpus), list(facts.gpus)
+    gpus, reported = list(inventory.gpus), list(facts.gpus)
     dice.shuffle(gpus)
-    dice.shuffle(told)
-    mixed = replace(inventory, gpus=tuple(gpus)), replace(facts, gpus=tuple(told))
+    dice.shuffle(reported)
+    mixed = replace(inventory, gpus=tuple(gpus)), replace(facts, gpus=tuple(reported))
     assert labels(*mixed, strategy, now=1) == labels(*node, strategy, now=1)
     assert offer(*mixed, strategy) == offer(*node, strategy)
 

@@ -1,4 +1,4 @@
-"""The search for a layout against brute force: every state of every GPU, from the raw tables."""
+"""The layout search against brute force: every state of every GPU, from the raw tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from support.selection import laws
 A30 = "a30-24gb"
 A100 = "a100-40gb"
 State = raw.State | None
-"""None: MIG is off."""
+"""None if MIG mode is off."""
 
 
-class World:
-    """GPUs of one family: their states now, what is held, and the kinds (the profiles' names, and ``whole``)."""
+class Environment:
+    """GPUs of one family: their current states, held instances, and the kinds (the profiles' names, and ``whole``)."""
 
     def __init__(self, family: str, now: list[State], held: list[raw.State], modes: bool, base: bool) -> None:
         self.family = family
@@ -33,7 +33,7 @@ class World:
         table = catalog.family(family)
         names = {name for state in self.states for name, _ in state}
         self.kinds = {name: table.by_name[name].id for name in names} | {"whole": WHOLE_GPU}
-        self.cards = [
+        self.gpus = [
             LayoutGpu(
                 pci=str(n),
                 family=table,
@@ -50,7 +50,7 @@ class World:
         return tuple(sorted((by_name[name].id, start) for name, start in state))
 
     def reachable(self, n: int, wanted: set[str]) -> list[State]:
-        """Every state that GPU n may be left in: made of what it has and of what is asked."""
+        """Return every possible end state of GPU n, from its instances and the requested ones."""
         now, held = self.now[n], self.held[n]
         found: list[State] = []
         if now is None or (self.modes and "whole" in wanted and not held):
@@ -83,12 +83,14 @@ class World:
         return (modes, destroyed, changed, *(-offered[k] for k in fill), created, -room)
 
 
-def brute(world: World, demands: list[dict[str, int]], bounds: Bounds) -> tuple[list[bool], tuple[int, ...]]:
-    """Which demands are met, one after the other, and the least cost of meeting them."""
+def brute(
+    environment: Environment, demands: list[dict[str, int]], bounds: Bounds
+) -> tuple[list[bool], tuple[int, ...]]:
+    """Return which demands are met, one after the other, and the least cost of meeting them."""
     wanted = {k for d in demands for k in d} | {*bounds.least, *bounds.most, *bounds.fill}
-    ends = [(end, world.offers(end)) for end in world.everything(wanted)]
-    now = world.offers(tuple(world.now))
-    busy = Counter(name for held in world.held for name, _ in held)
+    ends = [(end, environment.offers(end)) for end in environment.everything(wanted)]
+    now = environment.offers(tuple(environment.now))
+    busy = Counter(name for held in environment.held for name, _ in held)
     for kind, most in bounds.most.items():
         ends = [e for e in ends if e[1][kind] <= max(now[kind], most - busy[kind])]
     for kind, least in sorted(bounds.least.items()):
@@ -104,28 +106,28 @@ def brute(world: World, demands: list[dict[str, int]], bounds: Bounds) -> tuple[
         met.append(bool(fits))
         if fits:
             ends, total = fits, more
-    return met, min(world.cost(end, bounds.fill) for end, _ in ends)
+    return met, min(environment.cost(end, bounds.fill) for end, _ in ends)
 
 
-def check(world: World, demands: list[dict[str, int]], bounds: Bounds) -> NodeLayout:
-    got = find_layout(world.cards, demands, bounds)
-    names = {v: k for k, v in world.kinds.items()}
+def check(environment: Environment, demands: list[dict[str, int]], bounds: Bounds) -> NodeLayout:
+    got = find_layout(environment.gpus, demands, bounds)
+    names = {v: k for k, v in environment.kinds.items()}
     end = tuple(
         None if placed is None else frozenset((names[p], s) for p, s in placed) for placed in got.placements.values()
     )
-    assert all(state is None or raw.legal(world.family, state) for state in end)
-    assert all(held <= (state or frozenset()) for held, state in zip(world.held, end, strict=True))
-    met, cost = brute(world, demands, bounds)
+    assert all(state is None or raw.legal(environment.family, state) for state in end)
+    assert all(held <= (state or frozenset()) for held, state in zip(environment.held, end, strict=True))
+    met, cost = brute(environment, demands, bounds)
     assert list(got.met) == met
-    assert world.cost(end, bounds.fill) == cost
+    assert environment.cost(end, bounds.fill) == cost
     assert got.destroyed == cost[1]
     assert len(got.changed) == cost[2]
-    assert Counter(got.offered) == world.offers(end)
+    assert Counter(got.offered) == environment.offers(end)
     return got
 
 
 @st.composite
-def worlds(draw: st.DrawFn, family: str, base: bool, most: int) -> World:
+def environments(draw: st.DrawFn, family: str, base: bool, most: int) -> Environment:
     states = raw.states(family, base)
     now: list[State] = []
     held: list[raw.State] = []
@@ -133,17 +135,17 @@ def worlds(draw: st.DrawFn, family: str, base: bool, most: int) -> World:
         state = draw(st.sampled_from([None, *states]))
         now.append(state)
         held.append(frozenset(draw(st.sets(st.sampled_from(sorted(state))))) if state else frozenset())
-    return World(family, now, held, draw(st.booleans()), base)
+    return Environment(family, now, held, draw(st.booleans()), base)
 
 
-def demanded(world: World, most: int) -> st.SearchStrategy[list[dict[str, int]]]:
-    kinds = st.sampled_from([*sorted(world.kinds), "9g.99gb"])
+def demanded(environment: Environment, most: int) -> st.SearchStrategy[list[dict[str, int]]]:
+    kinds = st.sampled_from([*sorted(environment.kinds), "9g.99gb"])
     return st.lists(st.dictionaries(kinds, st.integers(1, 4), min_size=1, max_size=2), max_size=most)
 
 
 @st.composite
-def bounded(draw: st.DrawFn, world: World) -> Bounds:
-    kinds = st.sampled_from(sorted(world.kinds))
+def bounded(draw: st.DrawFn, environment: Environment) -> Bounds:
+    kinds = st.sampled_from(sorted(environment.kinds))
     limits = st.dictionaries(kinds, st.integers(0, 3), max_size=2)
     least, most = draw(limits), draw(limits)
     fill = draw(st.lists(kinds, unique=True, max_size=2))
@@ -153,37 +155,37 @@ def bounded(draw: st.DrawFn, world: World) -> Bounds:
 @laws(60)
 @given(st.data())
 def test_two_a30_against_every_pair_of_states(data: st.DataObject) -> None:
-    world = data.draw(worlds(A30, True, 2))
-    check(world, data.draw(demanded(world, 4)), data.draw(bounded(world)))
+    environment = data.draw(environments(A30, True, 2))
+    check(environment, data.draw(demanded(environment, 4)), data.draw(bounded(environment)))
 
 
 @laws(40)
 @given(st.data())
 def test_one_a100_against_every_state(data: st.DataObject) -> None:
-    world = data.draw(worlds(A100, True, 1))
-    check(world, data.draw(demanded(world, 4)), data.draw(bounded(world)))
+    environment = data.draw(environments(A100, True, 1))
+    check(environment, data.draw(demanded(environment, 4)), data.draw(bounded(environment)))
 
 
 @pytest.mark.slow
 def test_a_queue_of_everything_on_eight_gpus() -> None:
     table = catalog.family(A100)
     kinds = {name: table.by_name[name].id for name in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")}
-    cards = [LayoutGpu(str(n), table, kinds, ()) for n in range(8)]
+    gpus = [LayoutGpu(str(n), table, kinds, ()) for n in range(8)]
     queue = [{kind: 1} for kind in kinds for _ in range(40)]
-    got = find_layout(cards, queue, Bounds(fill=tuple(kinds)))
-    assert got.offered == {"1g.5gb": 40, "2g.10gb": 8}, "the first kind's 40, then what 16 slices are left for"
-    got = find_layout(cards, queue[::-1])
+    got = find_layout(gpus, queue, Bounds(fill=tuple(kinds)))
+    assert got.offered == {"1g.5gb": 40, "2g.10gb": 8}, "the first kind's 40, then those that fit on 16 slices"
+    got = find_layout(gpus, queue[::-1])
     assert got.offered == {"7g.40gb": 8}
 
 
 def test_what_is_in_use_stays_and_the_rest_makes_room() -> None:
     table = catalog.family(A100)
     kinds = {name: table.by_name[name].id for name in ("1g.5gb", "3g.20gb")}
-    card = LayoutGpu("0", table, kinds, ((9, 0), (9, 4)), frozenset({(9, 4)}))
-    got = find_layout([card], [{"3g.20gb": 1}])
+    gpu = LayoutGpu("0", table, kinds, ((9, 0), (9, 4)), frozenset({(9, 4)}))
+    got = find_layout([gpu], [{"3g.20gb": 1}])
     assert got.met == (True,)
     assert got.changed == ()
-    got = find_layout([card], [{"3g.20gb": 2}, {"1g.5gb": 1}], Bounds(fill=("1g.5gb",)))
+    got = find_layout([gpu], [{"3g.20gb": 2}, {"1g.5gb": 1}], Bounds(fill=("1g.5gb",)))
     assert got.met == (False, True)
     assert got.placements == {"0": ((9, 4), (19, 0), (19, 1), (19, 2), (19, 3))}
     assert got.offered == {"1g.5gb": 4}

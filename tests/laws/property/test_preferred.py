@@ -1,4 +1,4 @@
-"""The choice of devices is the least one there is: held against every choice, on small nodes."""
+"""Choices of devices against every possible choice on small nodes: the result has the least cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Case = tuple[list[ResourceDevice], set[str], set[str], int]
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """At most nine devices on at most four GPUs and three NUMA nodes; some free, some that must be taken."""
+    """Draw at most nine devices on at most four GPUs and three NUMA nodes, some of them free, some mandatory."""
     numa = draw(st.lists(st.sampled_from([None, 0, 1]), min_size=1, max_size=4))
     homes = draw(st.lists(st.integers(0, len(numa) - 1), min_size=1, max_size=9))
     healthy = draw(st.lists(st.booleans(), min_size=len(homes), max_size=len(homes)))
@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> Case:
 def cost(
     policy: AllocationPolicy, devices: list[ResourceDevice], free: set[str], must: set[str], chosen: set[str]
 ) -> tuple[int, ...]:
-    """What the policies mean, said once more and as directly as can be."""
+    """Return the cost of a choice: an independent, direct restatement of the policies."""
     gpus: dict[str, list[ResourceDevice]] = {}
     for device in devices:
         gpus.setdefault(device.gpu, []).append(device)

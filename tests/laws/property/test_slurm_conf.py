@@ -1,4 +1,4 @@
-"""Whatever a configuration file holds: it is read without a fault of ours, and only what is replaced changes."""
+"""Any configuration file: it is read without an internal error, and only the replaced part changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _conf(text: str, kind: str) -> Conf:
 
 
 @given(_TEXTS)
-def test_every_value_stands_where_it_is_said_to_stand(text: str) -> None:
+def test_every_value_stands_where_documented(text: str) -> None:
     for statement in _conf(text, "slurm.conf").statements:
         if statement.location.file.endswith("x"):
             continue

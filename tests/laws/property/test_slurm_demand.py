@@ -1,4 +1,4 @@
-"""Laws of the Slurm controller over a toy cluster: it touches no job, keeps its limits, and comes to rest."""
+"""Slurm controller laws over a toy cluster: it touches no job, respects its limits, and becomes stable."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def test_every_job_that_can_be_served_is_and_nothing_flaps(data: st.DataObject) 
         for job, when in zip(asked, times, strict=True):
             if when == tick:
                 cluster.submit(str(job["profile"]), **{k: v for k, v in job.items() if k != "profile"})
-        cluster.step()  # asserts that no record with a job is cut
+        cluster.step()  # asserts that no record with a job is repartitioned
         if tick > 12 and all(j.done for j in cluster.jobs.values()):
             break
     assert all(j.done for j in cluster.jobs.values()), cluster.jobs
     most = sum(int(str(job["nodes"])) for job in asked)
-    assert len(cluster.trace) <= most, "no more changes than slices on nodes were asked for"
+    assert len(cluster.trace) <= most, "more changes than requested slices on nodes"
     before = len(cluster.trace)
     for _ in range(5):
         decision = cluster.step()
     assert not decision.repartitions
-    assert len(cluster.trace) == before, "where nothing pends nothing is cut"
+    assert len(cluster.trace) == before, "nothing is repartitioned without pending jobs"
 
 
 @laws(30)

@@ -1,5 +1,5 @@
-"""Laws of files that ask for vGPUs: every type means itself, a written wish is read back, and nothing else happens to
-a text than being read or refused.
+"""Files that request vGPUs: every type reads as itself, a written request reads back, and any text is either read or
+refused.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def of(table: VgpuTable) -> Inventory:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> tuple[VgpuTable, list[tuple[VgpuType, int]], bool]:
-    """Types of one kind that one card has, with counts, and whether in mixed-size mode."""
+def requests(draw: st.DrawFn) -> tuple[VgpuTable, list[tuple[VgpuType, int]], bool]:
+    """Draw types of one kind that one product has, with counts, and whether in mixed-size mode."""
     table = draw(st.sampled_from([t for t in TABLES if any(each.id is not None for each in t.types)]))
     makable = [t for t in table.types if t.id is not None]
     first = draw(st.sampled_from(makable))
@@ -46,18 +46,18 @@ def wishes(draw: st.DrawFn) -> tuple[VgpuTable, list[tuple[VgpuType, int]], bool
     return table, [(each, draw(st.integers(1, 64))) for each in chosen], mixed
 
 
-@given(wishes(), st.data())
-def test_a_written_wish_is_read_back(
+@given(requests(), st.data())
+def test_a_written_request_is_read_back(
     drawn: tuple[VgpuTable, list[tuple[VgpuType, int]], bool], data: st.DataObject
 ) -> None:
     table, counts, mixed = drawn
-    cards = of(table)
+    gpus = of(table)
     short = data.draw(st.booleans())
     named = {t.short if short and table.by_name.get(t.short) is t else t.name: n for t, n in counts}
     entry: dict[str, object] = {"gpus": "all", "vgpu": named} | ({"mixed-size": True} if mixed else {})
-    filed = select(load(to_yaml({"version": "aliquot/v1", "configs": {"c": [entry]}}), "f"), None, cards)
+    filed = select(load(to_yaml({"version": "aliquot/v1", "configs": {"c": [entry]}}), "f"), None, gpus)
     text = ",".join(f"{name}:{n}" for name, n in named.items())
-    typed = adhoc(["0"], [], cards, vgpu=[text], mixed_size=True if mixed else None)
+    typed = adhoc(["0"], [], gpus, vgpu=[text], mixed_size=True if mixed else None)
     assert filed.failures == typed.failures == ()
     (one,), (other,) = filed.gpus, typed.gpus
     assert msgspec.structs.replace(one, source="") == msgspec.structs.replace(other, source="")
@@ -67,12 +67,12 @@ def test_a_written_wish_is_read_back(
     assert bool(one.instances) == counts[0][0].mig_backed
     if all(product_of_type(t.short) for t, _ in counts) and not mixed:
         theirs = {"devices": "all", "vgpu-devices": {t.short: n for t, n in counts}}
-        again = select(load(to_yaml({"version": "v1", "vgpu-configs": {"c": [theirs]}}), "f"), None, cards)
+        again = select(load(to_yaml({"version": "v1", "vgpu-configs": {"c": [theirs]}}), "f"), None, gpus)
         assert Counter(again.gpus[0].vgpus or ()) == Counter(one.vgpus or ())
 
 
-@given(wishes())
-def test_a_typed_wish_is_printed_so_that_it_can_be_typed(
+@given(requests())
+def test_a_typed_request_is_printed_so_that_it_can_be_typed(
     drawn: tuple[VgpuTable, list[tuple[VgpuType, int]], bool],
 ) -> None:
     table, counts, mixed = drawn
@@ -110,7 +110,7 @@ def test_a_file_is_read_or_refused(
 @given(NAMES, st.integers(1, 64))
 def test_a_count_is_read_back(name: str, count: int) -> None:
     plain = " ".join(name.split())
-    # A number alone is refused: it might be a type's id.
+    # A bare number is refused: it might be the id of a type.
     if plain and not plain.isdigit() and not set(plain) & set("*:,"):
         assert (parse_vgpu_request(f"{name}*{count}", 1).name, parse_vgpu_request(f"{name}:{count}", 1).count) == (
             plain,

@@ -1,4 +1,4 @@
-"""The laws of planning where GPUs are shared with virtual machines."""
+"""Planning laws for GPUs that are shared with VMs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Where = set[tuple[str, str, str, str]]
 
 
 def vgpus(inventory: Inventory, held: bool = False) -> Where:
-    """(GPU, function, UUID, type) of each vGPU (or each held one)."""
+    """Return the (GPU, function, UUID, type) of each vGPU (or each held one)."""
     return {(g.pci, v.function, v.uuid, v.type) for g in inventory.gpus for v in g.vgpus if v.held or not held}
 
 
@@ -40,7 +40,7 @@ def states(inventory: Inventory, got: Plan) -> list[Inventory]:
 
 @LAWS
 @given(strategies.nodes(size=2))
-def test_a_plan_ends_in_the_wish_and_spares_the_held(case: tuple[Inventory, Desired]) -> None:
+def test_a_plan_ends_in_the_request_and_spares_the_held(case: tuple[Inventory, Desired]) -> None:
     inventory, desired = case
     got = plan(inventory, desired)
     if got.blockers:
@@ -91,14 +91,16 @@ def test_cut_anywhere_and_planned_again_it_ends_the_same(case: tuple[Inventory, 
 
 
 def _handed(inventory: Inventory) -> bool:
-    """Virtual functions that vfio-pci has, which nobody asked for: once they are back, nothing tells of them."""
+    """Report whether vfio-pci has virtual functions that the request does not mention. After they return, nothing
+    records them.
+    """
     return any(f.driver == VFIO for g in inventory.gpus if g.virtual for f in g.virtual.functions)
 
 
 @LAWS
 @given(strategies.nodes(), st.data())
 def test_the_way_back_leads_back(case: tuple[Inventory, Desired], data: st.DataObject) -> None:
-    """From every state on the way, the former wish brings back every vGPU under its UUID on its function."""
+    # From every state on the way, the previous desired state restores every vGPU under its UUID on its function.
     inventory, desired = case
     got = plan(inventory, desired)
     if got.blockers:
@@ -110,7 +112,7 @@ def test_the_way_back_leads_back(case: tuple[Inventory, Desired], data: st.DataO
     assert plan(inventory, goal).actions == ()
     back = plan(cut, goal)
     if back.blockers:
-        # The driver gives places in the order of creation: a set with a gap in it need not come about again.
+        # The driver assigns places in the order of creation: a set with a gap in it may be impossible to restore.
         assert {b.rule for b in back.blockers} == {"MIXED_SIZE"}, back.blockers
         return
     end = states(cut, back)[-1]
@@ -123,15 +125,15 @@ def test_the_way_back_leads_back(case: tuple[Inventory, Desired], data: st.DataO
 def test_the_order_of_the_input_does_not_matter(case: tuple[Inventory, Desired], dice: random.Random) -> None:
     inventory, desired = case
     got = plan(inventory, desired)
-    wishes = []
-    for wish in desired.gpus:
-        some = list(wish.vgpus or ())
+    requests = []
+    for desired_gpu in desired.gpus:
+        some = list(desired_gpu.vgpus or ())
         dice.shuffle(some)
-        wishes.append(replace(wish, vgpus=None if wish.vgpus is None else tuple(some)))
+        requests.append(replace(desired_gpu, vgpus=None if desired_gpu.vgpus is None else tuple(some)))
     gpus = list(inventory.gpus)
     dice.shuffle(gpus)
-    dice.shuffle(wishes)
-    again = plan(replace(inventory, gpus=tuple(gpus)), replace(desired, gpus=tuple(wishes)))
+    dice.shuffle(requests)
+    again = plan(replace(inventory, gpus=tuple(gpus)), replace(desired, gpus=tuple(requests)))
     assert again.actions == got.actions
     assert [b.rule for b in again.blockers] == [b.rule for b in got.blockers]
 
@@ -151,7 +153,9 @@ def test_force_destroys_the_held_only_where_it_must(case: tuple[Inventory, Desir
 
 
 def rebooted(gpu: Gpu, keeps: bool) -> Gpu:
-    """Virtual functions, vGPUs, GPU instances and mixed-size mode are gone; the owner map remembers the vGPUs."""
+    """Return a GPU after a reboot, without virtual functions, vGPUs, GPU instances and mixed-size mode. The owner map
+    records the vGPUs.
+    """
     assert gpu.virtual is not None
     mode: MigMode = "enabled" if gpu.mig.enabled and keeps else "disabled"
     virtual = replace(
@@ -167,7 +171,7 @@ def rebooted(gpu: Gpu, keeps: bool) -> Gpu:
 @LAWS
 @given(strategies.nodes())
 def test_a_reboot_brings_the_same_vgpus_back(case: tuple[Inventory, Desired]) -> None:
-    """Made on a fresh GPU, lost with a reboot, asked for again: the same functions, UUIDs, places and instances."""
+    # Created on a new GPU, lost in a reboot, requested again: the same functions, UUIDs, places and instances.
     inventory, desired = case
     gpu = factory.gpu(inventory.gpus[0].product, on=False)
     fresh = factory.node(gpu)

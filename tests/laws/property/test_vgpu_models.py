@@ -1,6 +1,7 @@
-"""Two models of the driver agree: every plan that is made for a simulated host is carried out by the engine as it was
-predicted, to the function, the UUID, the place and the GPU instance; and what ``step`` and the rules say is creatable,
-the simulated driver lists.
+"""Agreement of two driver models.
+
+On a simulated host, the engine applies every plan as predicted, including functions, UUIDs, places and GPU instances.
+The simulated driver lists exactly the types that ``step`` and the rules allow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aliquot.core.planner.verify import verify
 from aliquot.core.planner.vgpu.creatable_types import type_answers
 from laws.property import vgpu_strategies as strategies
 from support.selection import parts
-from support.simworld import Node
+from support.simnodes import Node
 
 TEMPLATES = (
     "l40s:vfio",
@@ -32,31 +33,33 @@ TEMPLATES = (
 Facts = list[tuple[object, ...]]
 
 
-def facts(gpu: Gpu, told: bool) -> Facts:
-    """What a plan predicts of a GPU; the places of vGPUs where the world tells them (mdevs do not)."""
+def facts(gpu: Gpu, reported: bool) -> Facts:
+    """Return what a plan predicts of a GPU, with the places of vGPUs if the framework reports them (mdevs do not)."""
     virtual = gpu.virtual
     assert virtual is not None
     shares: Facts = [(gpu.passthrough, gpu.mig.enabled, len(virtual.functions), bool(virtual.mixed_size))]
     shares += [(f.pci, f.driver) for f in virtual.functions]
     shares += sorted((i.id, i.profile_id, i.placement) for i in gpu.instances)
-    places = {v.uuid: v.placement for v in gpu.vgpus if told}
+    places = {v.uuid: v.placement for v in gpu.vgpus if reported}
     return shares + sorted((v.function, v.uuid, v.type_id, v.gpu_instance, places.get(v.uuid)) for v in gpu.vgpus)
 
 
 def agreed(inventory: Inventory) -> None:
-    """The driver's own list of creatable types is what the rules say. An L40S has the list that was recorded of one,
-    without the C series.
+    """Assert that the driver's own list of creatable types follows the rules. An L40S has its recorded list, without
+    the C series.
     """
     for gpu in inventory.gpus:
-        told = [(a.name, a.differs) for a in type_answers(inventory, gpu) if a.differs]
-        assert not [name for name, _ in told if not ("L40S" in name and name.endswith("C"))]
+        messages = [(a.name, a.differs) for a in type_answers(inventory, gpu) if a.differs]
+        assert not [name for name, _ in messages if not ("L40S" in name and name.endswith("C"))]
 
 
-def _unforeseen(gpu: Gpu, wish: DesiredGpu) -> bool:
-    """What shows only later: the world of virtual functions that are off, types that the driver does not have."""
+def _unforeseen(gpu: Gpu, desired_gpu: DesiredGpu) -> bool:
+    """Report whether a plan cannot know a fact yet: the framework of disabled virtual functions, types that the driver
+    lacks.
+    """
     assert gpu.virtual is not None
-    compute = gpu.product == "NVIDIA L40S" and any(v.type.endswith("C") for v in wish.vgpus or ())
-    return compute or (not gpu.virtual.enabled and bool(wish.vfio_bound))
+    compute = gpu.product == "NVIDIA L40S" and any(v.type.endswith("C") for v in desired_gpu.vgpus or ())
+    return compute or (not gpu.virtual.enabled and bool(desired_gpu.vfio_bound))
 
 
 @pytest.mark.parametrize("seed", parts(10))
@@ -67,10 +70,10 @@ def test_the_simulated_host_does_what_was_predicted(template: str, seed: int, tm
     for _ in range(8):
         inventory = node.whole.read()
         agreed(inventory)
-        wish = strategies.any_wish(inventory.gpus[0], dice)
-        if _unforeseen(inventory.gpus[0], wish):
+        desired_gpu = strategies.any_desired_gpu(inventory.gpus[0], dice)
+        if _unforeseen(inventory.gpus[0], desired_gpu):
             continue
-        desired = Desired(gpus=(wish,), name="case")
+        desired = Desired(gpus=(desired_gpu,), name="case")
         got = plan(inventory, desired)
         if got.blockers:
             continue
@@ -78,8 +81,8 @@ def test_the_simulated_host_does_what_was_predicted(template: str, seed: int, tm
         for action in got.actions:
             predicted = step(predicted, action)
         outcome = node.apply(desired)
-        assert outcome.status in ("done", "nothing"), (wish, got.actions, outcome)
+        assert outcome.status in ("done", "nothing"), (desired_gpu, got.actions, outcome)
         after = node.whole.read()
         assert verify(after, desired) == ()
-        told = template.endswith(":vfio")
-        assert facts(after.gpus[0], told) == facts(predicted.gpus[0], told), (wish, got.actions)
+        reported = template.endswith(":vfio")
+        assert facts(after.gpus[0], reported) == facts(predicted.gpus[0], reported), (desired_gpu, got.actions)

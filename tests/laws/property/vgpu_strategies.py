@@ -1,4 +1,4 @@
-"""Hypothesis strategies: GPUs that share with virtual machines, in any state that wishes can lead to, and wishes."""
+"""Hypothesis strategies: GPUs that share with VMs, in any reachable state, and desired states."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PRODUCTS = (
 
 
 def after(inventory: Inventory, desired: Desired) -> Inventory:
-    """The node after a plan, or as it was where the plan is blocked."""
+    """Return the node after a plan, or unchanged if the plan is blocked."""
     for action in plan(inventory, desired).actions:
         inventory = step(inventory, action)
     return inventory
 
 
-def vgpu_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
-    """Some vGPUs: mostly of one kind, sometimes more than fit."""
+def vgpu_request(gpu: Gpu, dice: random.Random) -> DesiredGpu:
+    """Draw some vGPUs: mostly of one kind, sometimes more than fit."""
     table = factory.table(gpu.product)
     named = [t for t in table.types if t.id is not None]
     backed = dice.random() < 0.5
@@ -52,8 +52,8 @@ def vgpu_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
     return factory.share(gpu, factory.vgpus(gpu.product, counts), mixed)
 
 
-def mig_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
-    """A legal geometry, or MIG mode off."""
+def mig_request(gpu: Gpu, dice: random.Random) -> DesiredGpu:
+    """Draw a legal geometry, or MIG mode off."""
     if not gpu.mig.capable or dice.random() < 0.2:
         return DesiredGpu(gpu.pci, mig=False if gpu.mig.capable else None, instances=())
     family = catalog.family(gpu.family or "")
@@ -64,17 +64,17 @@ def mig_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
     )
 
 
-def any_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
-    """One of every kind of wish."""
+def any_desired_gpu(gpu: Gpu, dice: random.Random) -> DesiredGpu:
+    """Draw a desired GPU of any kind."""
     bare = DesiredGpu(gpu.pci, mig=None, instances=None)
     addresses = list(gpu.virtual.addresses) if gpu.virtual else []
     some = tuple(sorted(dice.sample(addresses, min(2, len(addresses)))))
     return dice.choice(
         (
-            lambda: vgpu_wish(gpu, dice),
-            lambda: vgpu_wish(gpu, dice),
-            lambda: vgpu_wish(gpu, dice),
-            lambda: mig_wish(gpu, dice),
+            lambda: vgpu_request(gpu, dice),
+            lambda: vgpu_request(gpu, dice),
+            lambda: vgpu_request(gpu, dice),
+            lambda: mig_request(gpu, dice),
             lambda: replace(bare, vgpus=()),
             lambda: replace(bare, functions=dice.random() < 0.5),
             lambda: replace(bare, vgpus=(), functions=False),
@@ -86,7 +86,7 @@ def any_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
 
 
 def _disturbed(gpu: Gpu, dice: random.Random) -> Gpu:
-    """Some vGPUs gone, some held, and now and then a virtual function handed out."""
+    """Remove some vGPUs, mark some as held, and sometimes pass a virtual function through."""
     if gpu.passthrough or gpu.virtual is None:
         return gpu
     gone = {v.uuid for v in gpu.vgpus if dice.random() < 0.25}
@@ -100,23 +100,23 @@ def _disturbed(gpu: Gpu, dice: random.Random) -> Gpu:
         instances.append(replace(each, holders=holders, held=bool(holders)))
     carrying = {v.function for v in kept}
     free = [f for f in gpu.virtual.functions if f.pci not in carrying]
-    away = {f.pci for f in free if dice.random() < 0.05 and gpu.virtual.framework == "sriov-mdev"}
-    made = tuple(replace(f, driver=VFIO) if f.pci in away else f for f in gpu.virtual.functions)
+    unavailable = {f.pci for f in free if dice.random() < 0.05 and gpu.virtual.framework == "sriov-mdev"}
+    made = tuple(replace(f, driver=VFIO) if f.pci in unavailable else f for f in gpu.virtual.functions)
     return replace(gpu, vgpus=kept, instances=tuple(instances), virtual=replace(gpu.virtual, functions=made))
 
 
 @st.composite
 def nodes(draw: st.DrawFn, size: int = 1) -> tuple[Inventory, Desired]:
-    """A node of ``size`` GPUs in states that wishes have led to, and a wish for each."""
+    """Draw a node of ``size`` GPUs in states that requests have led to, and a desired state for each."""
     dice = random.Random(draw(st.integers(0, 2**32)))
     gpus: list[Gpu] = []
-    wishes: list[DesiredGpu] = []
+    desired_gpus: list[DesiredGpu] = []
     for n in range(size):
         pci = f"0000:{n + 8:02x}:00.0"
         gpu = factory.gpu(dice.choice(PRODUCTS), on=dice.random() < 0.6, pci=pci)
         for _ in range(dice.randint(0, 3)):
-            gpu = after(factory.node(gpu), Desired(gpus=(any_wish(gpu, dice),))).gpus[0]
+            gpu = after(factory.node(gpu), Desired(gpus=(any_desired_gpu(gpu, dice),))).gpus[0]
             gpu = _disturbed(gpu, dice) if dice.random() < 0.6 else gpu
         gpus.append(gpu)
-        wishes.append(any_wish(gpu, dice))
-    return factory.node(*gpus), Desired(gpus=tuple(wishes), name="case")
+        desired_gpus.append(any_desired_gpu(gpu, dice))
+    return factory.node(*gpus), Desired(gpus=tuple(desired_gpus), name="case")

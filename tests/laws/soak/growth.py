@@ -1,12 +1,14 @@
-"""Run a process through many cycles, and measure what it holds: memory, descriptors, threads.
+"""Run a process through many cycles, and measure its resources: memory, descriptors, threads.
 
-Memory is the proportional set size of the process and all its children without pages of files (those of libraries do
-not grow, and their share depends on which other processes map them), and without what the process has free: objects
-are collected first, and what lies free in its heap between allocated memory is subtracted. How much that is depends on
-the order of events: the label agent's grows by some 3 KiB a cycle in the first thousand, while what it has allocated
-stays the same. To tell one from the other, Python uses the C library's allocator, which says how much it gave out. That
-counts what a thread keeps of freed memory (up to 230 KiB each) as given out, so threads keep none. Processes are
-started in fresh interpreters, so that no page is shared with the server that forks for other tests.
+Memory is the proportional set size of the process and all its children, without pages of files and without free heap.
+Pages of libraries do not grow, and their share depends on the other processes that map them. Before a measurement
+objects are collected, and free space between allocated blocks of the heap is subtracted. The amount of it depends on
+the order of events. For example, the label agent's grows by some 3 KiB a cycle in the first thousand cycles, while its
+allocated memory stays the same.
+
+To separate the two, Python uses the C library's allocator, which reports the allocated bytes. That allocator counts the
+cache of freed memory of each thread (up to 230 KiB) as allocated, so these caches are disabled. Processes start in
+fresh interpreters, so that they share no page with the fork server of other tests.
 """
 
 from __future__ import annotations
@@ -23,24 +25,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from support.forkserver import SOURCE, TESTS
+from support.processes import family
 from support.selection import everything
 
 CYCLES, ALL_CYCLES = 200, 1000
-"""Cycles in the gate, and in ``make test-all``."""
+"""Cycles in ``make test``, and in ``make test-all``."""
 GROWTH_KIB = 512
-"""What a process may grow by in the last half of its cycles."""
+"""Maximum growth of a process in the last half of its cycles."""
 SETTLE_S, MOMENT_S, ALIKE = 20.0, 0.5, 6
 PROC, INSIDE = Path("/proc"), Path(__file__).with_name("inside")
 SPARE = 3
-"""Connections and threads that a pool may keep since several calls first came at the same moment: asyncio's pool of
-threads, the connections of the simulator's library. What is lost in each cycle, or in each restart of the node, is far
-more.
+"""Connections and threads that a pool may keep after several concurrent calls: asyncio's thread pool, the connections
+of the simulator's library. A leak in each cycle, or in each restart of the node, is far larger.
 """
 SAMPLES, RESTS = 20, 4
 
 
 class Size(NamedTuple):
-    """KiB: proportional memory, and the same without what the allocator has free."""
+    """KiB of proportional memory, and the same without the free memory of the allocator."""
 
     proportional: int
     held: int
@@ -54,13 +56,13 @@ class Held(NamedTuple):
 
 
 def cycles() -> int:
-    """Return how many cycles this run does: ``ALIQUOT_CYCLES`` where that is set, as it is for mutants."""
+    """Return the number of cycles of this run: ``ALIQUOT_CYCLES`` if set (mutants set it)."""
     return int(os.environ.get("ALIQUOT_CYCLES") or (ALL_CYCLES if everything() else CYCLES))
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return what a process under test has in its environment. Where it does, it is not forked from the tests' server
-    (``support/forkserver.py``). ``folder`` is for what it writes about itself.
+    """Return the environment of a process under test. With it, the process is not forked from the fork server
+    (``support/forkserver.py``). The process writes its own report to ``folder``.
     """
     path = os.pathsep.join((str(INSIDE), SOURCE, TESTS))
     allocator = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
@@ -68,14 +70,15 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def soak(pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[[], object] = lambda: None) -> None:
-    """Run ``cycle`` with the numbers from 0 on; fail where the process holds more at the end than in the middle.
-    ``rest`` ends what may be there or not, such as idle connections, before descriptors and threads are counted.
+    """Run ``cycle`` with the numbers from 0 on. Fail if the process holds more at the end than in the middle. ``rest``
+    ends optional resources, such as idle connections, before descriptors and threads are counted.
     """
     count = cycles()
     sizes, before = list[Size](), Held((), ())
     for number in range(count):
         cycle(number)
-        if number == count // 2 - 1:  # cycles take turns by numbers that divide both: the end is in the same state
+        # cycles vary by numbers that divide both counts: the end is in the same state as the middle
+        if number == count // 2 - 1:
             before = resting(pid, rest)
         if (number + 1) % (count // SAMPLES) == 0:
             sizes.append(size(pid, folder))
@@ -86,30 +89,20 @@ def soak(pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[
 
 
 def size(pid: int, folder: Path) -> Size:
-    """Return what the process has now, after it gave back what is free."""
+    """Return the current size of the process, after it released free memory."""
     answer = folder / str(pid)
     answer.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR2)
     end = time.monotonic() + SETTLE_S
     while not answer.exists():
-        assert time.monotonic() < end, "the process does not say how much it has allocated"
+        assert time.monotonic() < end, "the process does not report how much it has allocated"
         time.sleep(0.005)
     whole, allocated = pss_kib(pid), int(answer.read_text()) // 1024
     return Size(whole, whole - heap_kib(pid) + allocated)
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and all that it has started."""
-    found = [pid]
-    for each in found:
-        for task in _listed(PROC / str(each) / "task"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
 def _listed(folder: Path) -> list[Path]:
-    """Return the entries of a process's folder; none of one that has ended."""
+    """Return the entries of a process's folder, or none if the process has ended."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, ProcessLookupError):
@@ -125,13 +118,13 @@ def _pss_kib(pid: int) -> int:
     try:
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # a child that has ended since
+        return 0  # a child that has just ended
     found = {name: rest.split()[0] for name, _, rest in (line.partition(":") for line in lines[1:])}
     return sum(int(found[name]) for name in ("Pss_Anon", "Pss_Shmem", "SwapPss"))
 
 
 def heap_kib(pid: int) -> int:
-    """Return the memory of a process's heap, which is all that its allocator has (MALLOC_ARENA_MAX=1)."""
+    """Return the memory of a process's heap, which is the only arena of its allocator (MALLOC_ARENA_MAX=1)."""
     text = (PROC / str(pid) / "smaps").read_text()
     _, _, heap = text.partition("[heap]\n")
     found = dict(re.findall(r"^(\w+): +(\d+) kB$", heap.partition("VmFlags")[0], re.M))
@@ -139,7 +132,7 @@ def heap_kib(pid: int) -> int:
 
 
 def held(pid: int) -> Held:
-    """Return what the process holds now, by name and without numbers that differ from one to the next."""
+    """Return what the process holds now, by name and without the numbers that vary."""
     descriptors, threads = list[str](), list[str]()
     for each in family(pid):
         for fd in _listed(PROC / str(each) / "fd"):
@@ -152,8 +145,8 @@ def held(pid: int) -> Held:
 
 
 def least(pid: int) -> Held:
-    """Return the fewest descriptors and the fewest threads of a moment: those of a request are open only while it is
-    answered.
+    """Return the lowest numbers of descriptors and threads within a short time: those of a request are open only while
+    the server answers it.
     """
     seen = []
     end = time.monotonic() + MOMENT_S
@@ -164,8 +157,8 @@ def least(pid: int) -> Held:
 
 
 def resting(pid: int, rest: Callable[[], object]) -> Held:
-    """Return what the process holds once that has been the same for some moments after ``rest``: watches that broke are
-    open again, and connections that nobody uses any more are closed.
+    """Return what the process holds once that has been stable for some moments after ``rest``: broken watches are open
+    again, and unused connections are closed.
     """
     rest()
     seen = [least(pid)]
@@ -177,8 +170,8 @@ def resting(pid: int, rest: Callable[[], object]) -> Held:
 
 
 def no_more(pid: int, rest: Callable[[], object], before: Held) -> None:
-    """Wait until the process holds no more descriptors and threads than before, ``SPARE`` of each aside. A connection
-    may be idle at one moment of rest and closed at the next one. Raises AssertionError if it goes on holding more.
+    """Wait until the process holds at most ``SPARE`` more descriptors and threads than before. A connection may be idle
+    at one moment and closed at the next one. Raises AssertionError if the process continues to hold more.
     """
     descriptors, threads = (count + SPARE for count in _counts(before))
     for _ in range(RESTS):
@@ -198,7 +191,7 @@ def _sizes(found: Held) -> str:
 
 
 def _more(found: Held, other: Held) -> dict[str, int]:
-    """Return what one holds beyond the other, and how many of each."""
+    """Return what the first holds beyond the second, with counts."""
     return dict(
         Counter(found.descriptors) - Counter(other.descriptors) + (Counter(found.threads) - Counter(other.threads))
     )

@@ -1,7 +1,6 @@
-"""Run a verb with shorter pauses between its looks: ``python -m laws.soak.hurried VERB ...``.
+"""Run a verb with shorter pauses between its polls: ``python -m laws.soak.hurried VERB ...``.
 
-A soak test does in seconds what these processes do in an hour. Only the pauses differ from the program as it is
-installed.
+A soak test does in seconds what these processes do in an hour. Only the pauses differ from the installed program.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from aliquot.dashboard.local import fleet_poller, node_poller
 from aliquot.metrics.host_exporter import HostExporter
 
 TIMES = 20
-"""How many times shorter the pauses are; the page looks as often while nobody watches it as while somebody does."""
+"""Factor by which the pauses are shorter. The page polls without viewers as often as with them."""
 PAUSES = {node_poller: ("WATCHED_S", "USAGE_S", "SAMPLE_S"), fleet_poller: ("EMPTY_S", "FILES_S")}
 
 
 def hurry() -> None:
-    """Shorten the pauses of the metrics server and of the pages over nodes within reach."""
+    """Shorten the pauses of the metrics server and of the pages over local nodes."""
     start = HostExporter.start
 
     def quick(host: HostExporter, every_s: float) -> None:

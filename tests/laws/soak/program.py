@@ -1,4 +1,4 @@
-"""A program of Aliquot in a fresh interpreter, and a client that asks for its pages over one connection."""
+"""A program of Aliquot in a fresh interpreter, and a client that requests its pages over one connection."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from laws.soak.growth import environment
+from support.processes import until
 from support.standin.control import Control
 
 PATIENCE_S = 60.0
@@ -20,7 +21,7 @@ PAUSE_S, OPENING_S = 0.02, 1.0
 
 
 class Program:
-    """``python -m MODULE WORDS...`` until the block ends. Its output is in ``log``."""
+    """A context in which ``python -m MODULE WORDS...`` runs. Its output is in ``log``."""
 
     def __init__(self, log: Path, *words: str, module: str = "aliquot", env: Mapping[str, str] | None = None) -> None:
         self._log = log
@@ -46,14 +47,15 @@ class Program:
         return self._log.read_text()
 
     def until(self, true: Callable[[], object], what: str) -> None:
-        """Wait until something holds. Raises AssertionError, with the last lines of the log, where it does not."""
-        end = time.monotonic() + PATIENCE_S
-        while not true():
-            assert self._process.poll() is None, f"it ended while waiting for {what}\n{self.log[-3000:]}"
-            assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}\n{self.log[-3000:]}"
-            time.sleep(PAUSE_S)
+        """Wait until a condition holds. Raises AssertionError, with the last lines of the log, if it does not."""
 
-    def said(self, pattern: str) -> str:
+        def holds() -> object:
+            assert self._process.poll() is None, f"it ended while waiting for {what}\n{self.log[-3000:]}"
+            return true()
+
+        until(holds, lambda: f"{what}\n{self.log[-3000:]}", PATIENCE_S, pause_s=PAUSE_S)
+
+    def messages(self, pattern: str) -> str:
         """Wait for a line that matches, and return its first group."""
         found: list[str] = []
 
@@ -66,14 +68,14 @@ class Program:
 
 
 class Pages:
-    """Pages of one server over one connection, which is opened again where the server has closed it."""
+    """Pages of one server over one connection, which is opened again if the server has closed it."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         self.headers: dict[str, str] = {}
 
     def get(self, path: str) -> str:
-        """Return the text of a page. Raises AssertionError where the server failed; it may say that it is not ready."""
+        """Return the text of a page. Raises AssertionError if the server failed. A "not ready" answer is accepted."""
         for again in (True, False):
             try:
                 self._connection.request("GET", path, headers=self.headers)
@@ -90,7 +92,7 @@ class Pages:
         return text
 
     def stream(self, path: str) -> None:
-        """Read the beginning of a page that does not end, over a connection of its own."""
+        """Read the beginning of a page that does not end, over a separate connection."""
         connection = http.client.HTTPConnection(self._connection.host, self._connection.port, timeout=PATIENCE_S)
         with closing(connection):
             connection.request("GET", path, headers=self.headers)
@@ -103,7 +105,7 @@ class Pages:
 
 
 class Watches:
-    """The watches that a program has open on the stand-in. Waits until it opens no further one."""
+    """The watches that a program has open on the stand-in. Waits until the program opens no further one."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -115,8 +117,8 @@ class Watches:
             time.sleep(OPENING_S)
 
     def again(self) -> None:
-        """End all of them, and wait until they are open again: after many breaks a program waits up to 30 s before it
-        opens one. Raises AssertionError where it does not.
+        """End all watches, and wait until they are open again: after many breaks a program waits up to 30 s before it
+        opens one. Raises AssertionError if one stays closed.
         """
         self._control.drop()
         end = time.monotonic() + PATIENCE_S

@@ -40,8 +40,8 @@ def cluster(tmp_path: Path) -> Iterator[StandinCluster]:
     found.close()
 
 
-class Looks:
-    """How often an agent has looked at the hardware."""
+class ObservationCounter:
+    """A counter of the agent's reads of the hardware."""
 
     def __init__(self, agent: Agent, family: str) -> None:
         self._agent = agent
@@ -50,14 +50,13 @@ class Looks:
 
     @property
     def pages(self) -> Pages:
-        """The agent's pages; a new connection once the former one was left."""
+        """Return the agent's pages, over a new connection if ``leave`` closed the previous one."""
         if not self._pages:
             port = re.findall(r"health and metrics on port (\d+)", self._agent.log())[-1]
             self._pages.append(Pages(int(port)))
         return self._pages[-1]
 
     def leave(self) -> None:
-        """Close the connection."""
         while self._pages:
             self._pages.pop().close()
 
@@ -67,37 +66,37 @@ class Looks:
 
     @contextmanager
     def another(self) -> Iterator[None]:
-        """Wait, after the block, for a look that is later than its beginning."""
+        """Wait, after the block, for a read that is later than the block's beginning."""
         before = self.count()
         yield
         self._agent.until(lambda: self.count() > before, "another look")
 
 
 @contextmanager
-def started(agent: Agent, looks: Looks) -> Iterator[int]:
-    """The agent in a fresh interpreter, ready; its pid."""
+def started(agent: Agent, counter: ObservationCounter) -> Iterator[int]:
+    """Start the agent in a fresh interpreter, wait until it is ready, and yield its pid."""
     agent.environment |= environment(agent.folder)
     try:
         agent.start()
         assert agent.process is not None
         agent.until(lambda: "health and metrics on port" in agent.log(), "its pages")
-        agent.until(lambda: looks.count() >= 1, "its first look")
+        agent.until(lambda: counter.count() >= 1, "its first look")
         yield agent.process.pid
     finally:
-        looks.leave()
+        counter.leave()
         agent.close()
 
 
-def disturb(cluster: StandinCluster, agent: Agent, looks: Looks, number: int) -> None:
-    """What happens beside the change of a cycle."""
+def disturb(cluster: StandinCluster, agent: Agent, counter: ObservationCounter, number: int) -> None:
+    """Make the disturbances of a cycle, in addition to its change."""
     match number % 7:
         case 0:
             cluster.standin.control.drop()
         case 1:
             cluster.expire()
         case 2:
-            looks.pages.get("/readyz")
-            looks.leave()
+            counter.pages.get("/readyz")
+            counter.leave()
         case 3:
             agent.patch({"metadata": {"annotations": {"another": str(number)}}})
         case 4:
@@ -106,12 +105,12 @@ def disturb(cluster: StandinCluster, agent: Agent, looks: Looks, number: int) ->
             agent.sim.inject_fault("fail", call="DeviceGetTemperature", code=999, calls=1)
 
 
-def resting(cluster: StandinCluster, looks: Looks) -> Callable[[], None]:
-    """What ends idle connections and opens watches again. The agent has all its watches open now."""
+def resting(cluster: StandinCluster, counter: ObservationCounter) -> Callable[[], None]:
+    """Return a function that ends idle connections and opens watches again. The agent has all its watches open now."""
     watches = Watches(cluster.standin.control)
 
     def rest() -> None:
-        looks.leave()
+        counter.leave()
         watches.again()
 
     return rest
@@ -122,48 +121,48 @@ def test_the_label_agent(cluster: StandinCluster, tmp_path: Path) -> None:
     agent = Agent(cluster, tmp_path, "node", "a100-sxm4-40gb", labels=DEPLOY)
     agent.configure("custom", {"config.yaml": TEXT.format(count=1)})
     agent.settings("mig: {strategy: mixed, config-map: custom}\n")
-    looks = Looks(agent, "aliquot_agent")
+    counter = ObservationCounter(agent, "aliquot_agent")
 
     def change(number: int) -> None:
-        """Another layout; one in four times the instances are held at first."""
-        wish = "two" if number % 8 else "one"
+        """Request another layout. In every fourth cycle, the instances are held at first."""
+        request = "two" if number % 8 else "one"
         if number % 16 == 4:
             held = agent.sim.show()["gpus"][0]["instances"][0]["id"]
             agent.sim.hold(0, held)
-            agent.wish(wish, "failed", "Held")
+            agent.request(request, "failed", "Held")
             agent.sim.release(0, held)
-            wish = "none"
-        agent.wish(wish)
+            request = "none"
+        agent.request(request)
 
     def cycle(number: int) -> None:
-        disturb(cluster, agent, looks, number)
+        disturb(cluster, agent, counter, number)
         match number % 4:
             case 0:
                 change(number)
             case 1:
-                with looks.another():
+                with counter.another():
                     agent.configure("custom", {"config.yaml": TEXT.format(count=1 + number // 4 % 4)})
             case 2:
-                with looks.another():
+                with counter.another():
                     agent.settings(
                         f"mig: {{strategy: mixed, config-map: custom}}\ntimes: {{check-seconds: {20 + number}}}\n"
                     )
             case _:
-                agent.wish(f"missing-{number}", "failed")
+                agent.request(f"missing-{number}", "failed")
 
-    with started(agent, looks) as pid:
-        soak(pid, tmp_path, cycle, resting(cluster, looks))
+    with started(agent, counter) as pid:
+        soak(pid, tmp_path, cycle, resting(cluster, counter))
 
 
 def test_the_devices_agent(cluster: StandinCluster, tmp_path: Path) -> None:
     install(cluster)
     agent = DevicesAgent(cluster, tmp_path, "node", "a2:vfio", labels={})
-    looks = Looks(agent, "aliquot_devices")
+    counter = ObservationCounter(agent, "aliquot_devices")
 
     def cycle(number: int) -> None:
-        disturb(cluster, agent, looks, number)
+        disturb(cluster, agent, counter, number)
         if number % 8:
-            with looks.another():
+            with counter.another():
                 agent.set("vgpudevices", ONE, {}, {"another": str(number)})
             return
         function = TWO if number % 16 else ONE
@@ -171,6 +170,6 @@ def test_the_devices_agent(cluster: StandinCluster, tmp_path: Path) -> None:
         agent.set("vgpudevices", function, {"enabled": False})
         agent.until(lambda: agent.vgpus() == {}, "the vGPU to go")
 
-    with started(agent, looks) as pid:
+    with started(agent, counter) as pid:
         agent.enabled(A2)
-        soak(pid, tmp_path, cycle, resting(cluster, looks))
+        soak(pid, tmp_path, cycle, resting(cluster, counter))

@@ -16,7 +16,7 @@ from laws.soak.program import Pages, Program, Watches
 from support import factory
 from support.cluster import JSON, StandinCluster
 from system.dashboard import stub
-from system.kubernetes.rights_world import NS
+from system.kubernetes.agent_rights import NS
 
 NODES = ("n1", "n2")
 LAYOUTS = (("3g.20gb@4", "1g.5gb@0"), ("2g.10gb@0", "1g.5gb@4"), ("7g.40gb@0",), tuple(f"1g.5gb@{n}" for n in range(7)))
@@ -24,7 +24,7 @@ PATHS = ("/", "/mig", "/vgpus", "/history", "/machines", "/metrics")
 
 
 class Fleet:
-    """Nodes of a cluster and the documents that agents would publish of them."""
+    """Nodes of a cluster, and the documents that agents would publish about them."""
 
     def __init__(self, cluster: StandinCluster) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Fleet:
             self.cluster.must("DELETE", path)
 
     def change(self, name: str, number: int) -> None:
-        """Another layout with another holder, and another label."""
+        """Change the layout of a node, its holder and a label."""
         self.cluster.must("PATCH", self._document(name), {"data": data(name, number)})
         label = {names.CONFIG_LABEL: f"config-{number % 5}"}
         self.cluster.must("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": label}})
@@ -57,8 +57,8 @@ def data(name: str, number: int) -> JSON:
         factory.inventory("a100-sxm4-40gb*2", enabled=True), 0, *LAYOUTS[number % len(LAYOUTS)]
     )
     held: Inventory = stub.held(made, 0, 0, by=Holder("pod", f"training/number-{number}", ""))
-    trouble = "no GPU driver answers" if number % 11 == 10 else ""
-    return {KEY: encode(NodeDocument(stub.replace(held, node=name), at="2026-01-01T00:00:00Z", read_error=trouble))}
+    failure = "no GPU driver answers" if number % 11 == 10 else ""
+    return {KEY: encode(NodeDocument(stub.replace(held, node=name), at="2026-01-01T00:00:00Z", read_error=failure))}
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def test_the_page_over_a_cluster(fleet: Fleet, tmp_path: Path) -> None:
     words = ("dashboard", "--listen", "127.0.0.1:0", "--kubeconfig", str(fleet.cluster.kubeconfig()), "--namespace", NS)
     with (
         Program(tmp_path / "log", *words) as program,
-        closing(Pages(int(program.said(r"127\.0\.0\.1:(\d+)/login")))) as pages,
+        closing(Pages(int(program.messages(r"127\.0\.0\.1:(\d+)/login")))) as pages,
     ):
-        pages.headers["Authorization"] = "Bearer " + program.said(r"with the token (\S+)")
+        pages.headers["Authorization"] = "Bearer " + program.messages(r"with the token (\S+)")
 
         def disturb(number: int) -> None:
             match number % 5:

@@ -1,4 +1,4 @@
-"""The controller with its webhooks: devices, nodes and machines change, reviews are asked for, watches break."""
+"""The controller with its webhooks: devices, nodes and VMs change, reviews are requested, watches break."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Site:
         return self.controller.process.pid
 
     def offer(self, count: int) -> None:
-        """The node has so many vGPUs."""
+        """Offer this many vGPUs on the node."""
         figures = {"capacity": {Q: str(count)}, "allocatable": {Q: str(count)}}
         status = figures | {"conditions": [{"type": "Ready", "status": "True"}]}
         self.cluster.must("PATCH", "/api/v1/nodes/n1/status", {"status": status})
 
     def let_in(self, count: int) -> bool:
-        """Whether a machine with so many vGPUs would be let in."""
+        """Report whether the webhook would admit a VM with this many vGPUs."""
         answer = self.bed.ask("POST", f"{VMS}?dryRun=All", machine("asked", gpus=[Q] * count))
         assert answer.status in (201, 403), answer
         return answer.status == 201
@@ -69,7 +69,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def change(site: Site, number: int) -> None:
-    """What a cycle changes, until the controller's answers show it."""
+    """Make the changes of a cycle, and wait until the controller's answers show them."""
     bed, name = site.bed, f"vm-{number}"
     match number % 4:
         case 0:

@@ -1,4 +1,4 @@
-"""What watches the GPUs of a host: the metrics server, and the page over one node and over a fleet."""
+"""Programs that watch the GPUs of a host: the metrics server, and the page over one node and over a fleet."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TEMPLATE = "a100-sxm4-40gb*2"
 LAYOUTS = (("3g.20gb", "3g.20gb"), ("2g.10gb", "1g.5gb", "1g.5gb"), ("7g.40gb",), ("1g.5gb",) * 7)
 PATHS = ("/", "/mig", "/vgpus", "/sriov", "/history", "/machines", "/metrics")
 RESTART = 5
-"""Every such cycle the node is stopped and started again."""
+"""The node restarts in every such cycle."""
 
 
 class Lab:
-    """One simulated node whose instances, holders and faults differ in each cycle. ``env`` leads a program to it."""
+    """A simulated node whose instances, holders and errors differ in each cycle. ``env`` connects a program to it."""
 
     def __init__(self, folder: Path) -> None:
         self.state = str(folder / "state")
@@ -30,7 +30,7 @@ class Lab:
         lifecycle.start(self.state, TEMPLATE, "lab", "none")
 
     def change(self, number: int) -> str:
-        """Give the GPUs other instances and another holder; return the holder's pid."""
+        """Give the GPUs other instances and another holder. Return the holder's pid."""
         if number % RESTART == RESTART - 1:
             lifecycle.stop(self.state, "lab")
             lifecycle.start(self.state, TEMPLATE, "lab", "none")
@@ -46,7 +46,7 @@ class Lab:
             return str(node.hold(0, made[0], memory=100 + number))
 
     def instances(self, number: int) -> int:
-        """How many instances there are in a cycle."""
+        """Return the number of instances in a cycle."""
         return len(LAYOUTS[number % len(LAYOUTS)])
 
 
@@ -62,10 +62,10 @@ def hurried(lab: Lab, folder: Path, *words: str) -> Program:
 
 
 def test_the_metrics_server(lab: Lab, tmp_path: Path) -> None:
-    words = ("metrics", "--node", "lab", "--listen", "127.0.0.1:0", "--every", "1")
+    words = ("metrics", "--sim", "lab", "--listen", "127.0.0.1:0", "--every", "1")
     with (
         hurried(lab, tmp_path, *words) as program,
-        closing(Pages(int(program.said(r"http://127\.0\.0\.1:(\d+)/metrics")))) as pages,
+        closing(Pages(int(program.messages(r"http://127\.0\.0\.1:(\d+)/metrics")))) as pages,
     ):
 
         def cycle(number: int) -> None:
@@ -83,12 +83,12 @@ def _instances(pages: Pages) -> int:
 
 @pytest.mark.parametrize("kind", ["node", "fleet"])
 def test_the_page(lab: Lab, tmp_path: Path, kind: str) -> None:
-    words = ("dashboard", "--listen", "127.0.0.1:0", *(("--node", "lab") if kind == "node" else ("--fleet",)))
+    words = ("dashboard", "--listen", "127.0.0.1:0", *(("--sim", "lab") if kind == "node" else ("--fleet",)))
     with (
         hurried(lab, tmp_path, *words) as program,
-        closing(Pages(int(program.said(r"127\.0\.0\.1:(\d+)/login")))) as pages,
+        closing(Pages(int(program.messages(r"127\.0\.0\.1:(\d+)/login")))) as pages,
     ):
-        pages.headers["Authorization"] = "Bearer " + program.said(r"with the token (\S+)")
+        pages.headers["Authorization"] = "Bearer " + program.messages(r"with the token (\S+)")
 
         def cycle(number: int) -> None:
             holder = lab.change(number)

@@ -1,4 +1,4 @@
-"""The simulator server: nodes come and go, and what happens on them."""
+"""The simulator server: nodes that start and stop, and the events on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support import forkserver
 
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A state directory whose server is a fresh interpreter."""
+    """Create a state directory whose server runs in a fresh interpreter."""
     monkeypatch.setattr(lifecycle, "launch", forkserver.fresh_server)
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
@@ -26,7 +26,7 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_the_simulator_server(state_dir: str, tmp_path: Path) -> None:
-    """Instances and virtual functions, holders, faults, files, reboots and nodes come and go."""
+    # Creates and removes instances, virtual functions, holders, errors, files and nodes, and reboots nodes.
     lifecycle.start(state_dir, "a100-sxm4-40gb*2", "steady", "none")
     pid = int(lifecycle._request(state_dir, {"do": "ping"})["pid"])
 

@@ -1,4 +1,6 @@
-"""The Slurm controller on a real slurmctld: jobs come and go, a node is drained and cut, slurmctld restarts."""
+"""The Slurm controller on a real slurmctld: jobs start and end, a node is drained and repartitioned, slurmctld
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from system.slurm.bed import Bed, until
 from system.slurm.demanded import Cluster
 from system.slurm.release import RELEASES
 
-LOOK = re.compile(r"^aliquot_slurm_last_look_timestamp_seconds (\S+)$", re.M)
+OBSERVATION = re.compile(r"^aliquot_slurm_last_look_timestamp_seconds (\S+)$", re.M)
 CUT = 48
-"""Every so many cycles a job needs another layout; a change of a node takes as long as twenty other cycles."""
+"""Number of cycles after which a job needs another layout. A change of a node takes as long as twenty other cycles."""
 
 
 @pytest.fixture
 def bed() -> Iterator[Bed]:
-    """A machine with the release of Slurm that the commit draws of those here."""
+    """Start the installed Slurm release that the commit draws."""
     here = [release for release in RELEASES if not release.missing]
     if not here:
         pytest.skip(RELEASES[0].missing)
@@ -39,7 +41,7 @@ def bed() -> Iterator[Bed]:
 
 
 class Controlled:
-    """A cluster of one node, and its controller in a fresh interpreter, which looks at it again and again."""
+    """A cluster of one node, and its controller in a fresh interpreter, which polls it continuously."""
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
@@ -53,8 +55,8 @@ class Controlled:
         self.pages = Pages(port)
         until(lambda: "jobs may wait" in self.cluster.log(), self.cluster.log)
 
-    def looked(self) -> float:
-        found = LOOK.search(self.pages.get("/metrics"))
+    def measured(self) -> float:
+        found = OBSERVATION.search(self.pages.get("/metrics"))
         return float(found[1]) if found else 0.0
 
     def change(self, number: int) -> None:
@@ -77,9 +79,9 @@ def test_the_slurm_controller(bed: Bed) -> None:
     made = Controlled(bed)
 
     def cycle(number: int) -> None:
-        before = made.looked()
+        before = made.measured()
         made.change(number)
-        until(lambda: made.looked() > before, made.cluster.log)
+        until(lambda: made.measured() > before, made.cluster.log)
         if number % 7 == 6:
             made.pages.close()
 

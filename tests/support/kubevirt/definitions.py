@@ -1,7 +1,9 @@
-"""KubeVirt's kinds for tests: names, columns and subresources as KubeVirt serves them, schemas of the fields that GPUs
-need, written from the published field lists. All else in an object is kept and not looked at.
+"""KubeVirt's kinds for tests: names, columns and subresources as KubeVirt serves them, with the schemas of the fields
+that GPUs need.
 
-Two facts that clients trip over: a VirtualMachineInstance has no status subresource, and its ``gpus`` and
+The schemas follow the published field lists. All other fields of an object are kept and not validated.
+
+Two facts that clients often miss: a VirtualMachineInstance has no status subresource, and its ``gpus`` and
 ``hostDevices`` entries need ``name`` and ``deviceName`` or a claim.
 """
 
@@ -18,7 +20,7 @@ _AGE: JSON = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTime
 
 
 def definitions() -> list[JSON]:
-    """The CustomResourceDefinitions, ready to be applied."""
+    """Return the CustomResourceDefinitions, ready to be applied."""
     return [
         _definition("VirtualMachine", "virtualmachines", ["vm", "vms"], _machine(), _MACHINE_COLUMNS),
         _definition(
@@ -90,7 +92,7 @@ def _list(item: JSON) -> JSON:
 
 
 def _device(*, display: bool) -> JSON:
-    """``gpus`` have display options, ``hostDevices`` have none."""
+    """Return the schema of a device entry. ``gpus`` have display options, ``hostDevices`` have none."""
     properties = dict.fromkeys(("name", "deviceName", "claimName", "requestName", "tag"), _TEXT)
     if not display:
         return {"type": "object", "required": ["name"], "properties": properties}

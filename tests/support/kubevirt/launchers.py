@@ -1,4 +1,4 @@
-"""virt-launcher pods, as virt-controller makes them: what of a virtual machine the rest of a cluster can see."""
+"""virt-launcher pods, as virt-controller creates them: the part of a VM that the rest of a cluster sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LABEL_MOST = 63
 
 
 def devices(instance: JSON) -> list[tuple[str, JSON]]:
-    """Each entry that names a resource, with ``GPU`` or ``HostDevice``; those from DRA claims are left out."""
+    """Return each entry that names a resource, with ``GPU`` or ``HostDevice``. Entries from DRA claims are omitted."""
     found = (instance["spec"].get("domain") or {}).get("devices") or {}
     pairs = [("GPU", each) for each in found.get("gpus") or []]
     pairs += [("HostDevice", each) for each in found.get("hostDevices") or []]
@@ -22,7 +22,7 @@ def devices(instance: JSON) -> list[tuple[str, JSON]]:
 
 
 def not_permitted(instance: JSON, settings: JSON | None) -> str:
-    """virt-controller's refusal, "" if there is none. Settings that have no list at all permit everything."""
+    """Return virt-controller's refusal, or "" if there is none. Settings without any list permit everything."""
     permitted = ((settings or {}).get("spec", {}).get("configuration") or {}).get("permittedHostDevices")
     if permitted is None:
         return ""
@@ -37,7 +37,7 @@ def not_permitted(instance: JSON, settings: JSON | None) -> str:
 
 
 def launcher(instance: JSON, name: str, migration: str = "") -> JSON:
-    """The pod; of a migration's target where one is named by its uid."""
+    """Return the pod of an instance, or of a migration's target if its uid is given."""
     meta, spec = instance["metadata"], instance["spec"]
     counts: dict[str, int] = {}
     for _, each in devices(instance):
@@ -70,7 +70,7 @@ def launcher(instance: JSON, name: str, migration: str = "") -> JSON:
 
 
 def asked(pod: JSON) -> dict[str, int]:
-    """What a pod asks for of each extended resource."""
+    """Return the requests of a pod for extended resources."""
     found: dict[str, int] = {}
     for container in pod["spec"]["containers"]:
         for name, text in (container.get("resources", {}).get("limits") or {}).items():
@@ -80,5 +80,5 @@ def asked(pod: JSON) -> dict[str, int]:
 
 
 def over(pod: JSON) -> bool:
-    """Whether a pod has come to its end: its devices are free."""
+    """Report whether a pod has ended, so that its devices are free."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""Nodes of the virtual machines' test world: kubelet's double, and what the launchers on it were given."""
+"""Nodes of the simulated cluster for VMs: the kubelet double, and what the launchers on it received."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = dict[str, Any]
 
 
 class Launcher(msgspec.Struct, frozen=True):
-    """A pod that runs: its container's environment and device files (host path, path inside, permissions)."""
+    """A running pod: its container's environment and device files (host path, path inside, permissions)."""
 
     namespace: str
     pod: str
@@ -30,26 +30,27 @@ class Launcher(msgspec.Struct, frozen=True):
 
     @property
     def env(self) -> str:
-        """What ``env`` prints inside."""
+        """The output of ``env`` in the container."""
         rows = {"PATH": "/usr/local/bin:/usr/bin", "HOSTNAME": self.pod, **self.environment, "HOME": "/root"}
         return "".join(f"{name}={value}\n" for name, value in rows.items())
 
     def ids(self, prefix: str) -> tuple[str, ...]:
-        """The device ids in variables that begin so."""
+        """Return the device ids in the variables with this prefix."""
         values = [value for name, value in sorted(self.environment.items()) if name.startswith(f"{prefix}_")]
         return tuple(each for value in values for each in value.split(","))
 
 
 Hook = Callable[[Launcher], None]
-"""Called as a launcher starts or ends; ValueError at the start means that QEMU could not open its devices."""
+"""A hook called when a launcher starts or ends. A ValueError at the start means that QEMU could not open its devices.
+"""
 
 
 def _idle(_launcher: Launcher) -> None:
-    """What a world without hardware does."""
+    """Ignore a launcher, in an environment without hardware."""
 
 
 class Machine:
-    """One node. ``kubelet.directory`` and ``kubelet.pod_resources`` are where an agent finds kubelet."""
+    """A node. An agent finds the kubelet in ``kubelet.directory`` and ``kubelet.pod_resources``."""
 
     def __init__(
         self, cluster: Cluster, name: str, labels: dict[str, str], on_start: Hook = _idle, on_stop: Hook = _idle
@@ -60,7 +61,7 @@ class Machine:
         self._cluster, self._on_start, self._on_stop = cluster, on_start, on_stop
         self._root = Path(tempfile.mkdtemp(prefix="vm-"))  # a unix socket's path has 107 bytes
         self._known: dict[str, Pod] = {}
-        self._said: JSON | None = None
+        self._last_reported: JSON | None = None
         self.kubelet = Kubelet(self._root)
         self.kubelet.start()
         if cluster.request("GET", f"/api/v1/nodes/{name}").status == 404:
@@ -71,26 +72,28 @@ class Machine:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def restart_kubelet(self) -> None:
-        """Kubelet's checkpoint stays, its directory is wiped; the launchers run on."""
+        """Restart the kubelet: its checkpoint stays, its directory is wiped, the launchers keep running."""
         self.kubelet.restart()
 
     def report(self) -> bool:
-        """Tell the API server what the node has, if that has changed."""
+        """Report the node's resources to the API server, if they changed."""
         figures = {
             "capacity": {"pods": "110"} | {name: str(n) for name, n in self.kubelet.capacity.items()},
             "allocatable": {"pods": "110"} | {name: str(n) for name, n in self.kubelet.allocatable.items()},
         }
-        if figures == self._said:
+        if figures == self._last_reported:
             return False
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the double is ready"}
         body = {"status": {**figures, "conditions": [ready]}}
         if not write(self._cluster, "PATCH", f"/api/v1/nodes/{self.name}/status", body):
             return False
-        self._said = figures
+        self._last_reported = figures
         return True
 
     def step(self, pods: list[JSON]) -> bool:
-        """Start what is new, end what is to go; whether anything happened. ``pods`` are those of the whole cluster."""
+        """Start new pods and end those that are to go. Report whether anything happened. ``pods`` are those of the
+        whole cluster.
+        """
         mine = [pod for pod in pods if pod["spec"].get("nodeName") == self.name]
         done = False
         for uid in set(self._known) - {pod["metadata"]["uid"] for pod in mine}:
@@ -143,7 +146,7 @@ class Machine:
         return True
 
     def phase(self, meta: JSON, phase: str, **more: str) -> None:
-        """What kubelet writes of a pod."""
+        """Write a pod's status as the kubelet does."""
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
         body = {"status": {"phase": phase, "conditions": [ready], **more}}
         write(self._cluster, "PATCH", f"{pod_path(meta)}/status", body)

@@ -1,4 +1,4 @@
-"""KubeVirt's objects as they are written: a user's virtual machine, and what follows from it."""
+"""KubeVirt's objects as they are written: a user's VM, and the objects derived from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine(
     strategy: str = "Always",
     selector: dict[str, str] | None = None,
 ) -> JSON:
-    """A VirtualMachine as a user writes it."""
+    """Build a VirtualMachine as a user writes it."""
     inside: JSON = {}
     for field, given in (("gpus", gpus), ("hostDevices", host_devices)):
         rows = [
@@ -53,7 +53,7 @@ def instance_of(one: JSON) -> JSON:
 
 
 def wanted(one: JSON, running: JSON | None) -> bool:
-    """Whether an instance should be there now."""
+    """Report whether an instance should exist now."""
     spec = one["spec"]
     strategy = spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted")
     phase = ((running or {}).get("status") or {}).get("phase", "")

@@ -1,15 +1,15 @@
-"""Who else acts in a cluster with KubeVirt, played on demand: virt-controller, virt-handler, scheduler, kubelets.
+"""Simulated actors of a cluster with KubeVirt, run on demand: virt-controller, virt-handler, scheduler, kubelets.
 
-Nothing happens but in ``settle`` (and ``until``, which settles again and again), so that a test decides what an agent
-finds. Everything goes through the API server, by plain requests: the stand-in and a real one alike. What they do is
-what KubeVirt 1.6 and Kubernetes do with GPUs, and nothing else::
+Changes happen only in ``settle`` (and ``until``, which settles repeatedly), so that a test decides what an agent
+finds. All requests go through the API server and are plain: the stand-in and a real one alike. The actors do what
+KubeVirt 1.6 and Kubernetes do with GPUs, and nothing else::
 
-    world = World(cluster)
-    world.install()                                   # KubeVirt's kinds and its settings object
-    node = world.node("node-0")                       # kubelet in node.kubelet.directory
-    world.create("vm", gpus=["nvidia.com/NVIDIA_A2-4Q"])
-    world.until(lambda: world.phase("vm") == "Running")
-    world.launcher("vm").environment
+    environment = VmCluster(cluster)
+    environment.install()                             # KubeVirt's kinds and its settings object
+    node = environment.node("node-0")                 # kubelet in node.kubelet.directory
+    environment.create("vm", gpus=["nvidia.com/NVIDIA_A2-4Q"])
+    environment.until(lambda: environment.phase("vm") == "Running")
+    environment.launcher("vm").environment
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ JSON = dict[str, Any]
 SETTINGS_NAMESPACE = "harvester-system"
 SETTINGS = f"/apis/kubevirt.io/v1/namespaces/{SETTINGS_NAMESPACE}/kubevirts"
 NODE_LABEL = "kubevirt.io/nodeName"
-"""On an instance: virt-handler watches those of its node by it."""
+"""Label of an instance, by which virt-handler watches those of its node."""
 _ROUNDS = 60
 
 
-class World:
-    """``hold_migrations`` True stops migrations while both launchers run."""
+class VmCluster:
+    """A cluster with KubeVirt. With ``hold_migrations`` True, migrations stop while both launchers run."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -57,10 +57,10 @@ class World:
         self._pods = 0
         self._settled_at: int | None = None
 
-    # -- making the world
+    # -- setting up
 
     def install(self, permitted: JSON | None = None) -> None:
-        """KubeVirt's kinds, and its settings; ``permitted`` are their permittedHostDevices, None for none."""
+        """Install KubeVirt's kinds and its settings. ``permitted`` are their permittedHostDevices, None for none."""
         for each in definitions():
             self.cluster.apply(each)
         for plural in ("virtualmachines", "virtualmachineinstances", "kubevirts"):
@@ -71,12 +71,12 @@ class World:
         self.cluster.must("POST", SETTINGS, written("KubeVirt", "kubevirt", {"configuration": configuration}))
 
     def permit(self, permitted: JSON | None) -> None:
-        """What KubeVirt's settings permit from now on; None for no list at all, which permits everything."""
+        """Change what KubeVirt's settings permit. None removes the list, which permits everything."""
         body = {"spec": {"configuration": {"permittedHostDevices": permitted}}}
         self.cluster.must("PATCH", f"{SETTINGS}/kubevirt", body)
 
     def node(self, name: str, labels: dict[str, str] | None = None, **hooks: Hook) -> Machine:
-        """A node with a kubelet; its object is made unless it is there. ``on_start`` and ``on_stop`` are hooks."""
+        """Add a node with a kubelet. Create its object unless it exists. ``on_start`` and ``on_stop`` are hooks."""
         made = Machine(self.cluster, name, labels or {}, **hooks)
         self.machines[name] = made
         return made
@@ -85,7 +85,7 @@ class World:
         for each in self.machines.values():
             each.close()
 
-    # -- what users do
+    # -- actions of users
 
     def create(
         self,
@@ -97,7 +97,7 @@ class World:
         strategy: str = "Always",
         selector: dict[str, str] | None = None,
     ) -> JSON:
-        """A virtual machine. Devices are resource names, or whole entries."""
+        """Create a VM. Devices are resource names, or whole entries."""
         self.cluster.namespace(namespace)
         return self.cluster.must("POST", machines(namespace), machine(name, gpus, host_devices, strategy, selector))
 
@@ -111,24 +111,24 @@ class World:
         self.cluster.must("DELETE", f"{machines(namespace)}/{name}")
 
     def migrate(self, name: str, namespace: str = "default") -> None:
-        """Ask for a live migration."""
+        """Request a live migration."""
         path = f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstancemigrations"
         body = written("VirtualMachineInstanceMigration", f"{name}-{time.monotonic_ns()}", {"vmiName": name})
         self.cluster.must("POST", path, body)
 
     def power_off(self, name: str, namespace: str = "default") -> None:
-        """The guest shuts itself down: its launcher comes to its end."""
+        """Shut down the guest from inside, so that its launcher ends."""
         here = self.launcher(name, namespace)
         meta = {"namespace": namespace, "name": here.pod}
         self.machines[here.node].phase(meta, "Succeeded")
 
     def lose(self, node: str) -> None:
-        """The node went down: kubelet finds its launchers dead, and fails them."""
+        """Take the node down: the kubelet finds its launchers dead, and fails them."""
         for one in list(self.machines[node].launchers.values()):
             meta = {"namespace": one.namespace, "name": one.pod}
             self.machines[node].phase(meta, "Failed", reason="Terminated", message="the node was rebooted")
 
-    # -- what is to be seen
+    # -- state
 
     def machine(self, name: str, namespace: str = "default") -> JSON:
         return self.cluster.get(f"{machines(namespace)}/{name}")
@@ -138,39 +138,39 @@ class World:
         return answer.body if answer.status == 200 else None
 
     def phase(self, name: str, namespace: str = "default") -> str:
-        """Of the instance, "" without one."""
+        """Return the phase of the instance, or "" without one."""
         return str(((self.instance(name, namespace) or {}).get("status") or {}).get("phase", ""))
 
     def annotation(self, name: str, key: str, namespace: str = "default") -> str:
         return str((self.machine(name, namespace)["metadata"].get("annotations") or {}).get(key, ""))
 
     def why(self, name: str, namespace: str = "default") -> str:
-        """The sentences of an instance's conditions that are not true."""
+        """Return the messages of an instance's conditions that are not true."""
         rows = ((self.instance(name, namespace) or {}).get("status") or {}).get("conditions") or []
         return " ".join(row.get("message", "") for row in rows if row["status"] == "False")
 
     def launchers(self, name: str, namespace: str = "default") -> list[Launcher]:
-        """Those that run; two during a migration."""
+        """Return the running launchers: two during a migration."""
         found = [one for each in self.machines.values() for one in each.launchers.values()]
         return [one for one in found if (one.machine, one.namespace) == (name, namespace)]
 
     def launcher(self, name: str, namespace: str = "default") -> Launcher:
-        """The one that runs.
+        """Return the only running launcher.
 
         Raises:
-            AssertionError: none does, or two do
+            AssertionError: none runs, or two do
         """
         found = self.launchers(name, namespace)
         assert len(found) == 1, f"{len(found)} launchers of {name}: {self.why(name, namespace)}"
         return found[0]
 
-    # -- the players
+    # -- the actors
 
     def settle(self) -> None:
-        """Everybody acts until nobody has anything to do.
+        """Run all actors until none has anything to do.
 
         Raises:
-            AssertionError: that does not come to pass
+            AssertionError: changes do not end
         """
         for _ in range(_ROUNDS):
             revision = self.cluster.revision
@@ -180,19 +180,19 @@ class World:
         raise AssertionError(f"the world did not settle in {_ROUNDS} rounds")
 
     def until(self, true: Callable[[], object], what: str = "it", timeout_s: float = 30.0) -> Any:
-        """Settle until something holds; its value. While there is no write, there is nothing to do."""
+        """Settle until something holds, and return its value. The actors have nothing to do until the next write."""
         self.settle()
 
-        def look() -> object:
+        def observe() -> object:
             reports = [each.report() for each in self.machines.values()]
             if any(reports) or self._settled_at is None or self._settled_at != self.cluster.revision:
                 self.settle()
             return true()
 
-        return self.cluster.wait(look, what, timeout_s)
+        return self.cluster.wait(observe, what, timeout_s)
 
     def step(self) -> bool:
-        """One turn of each; whether anything changed."""
+        """Run each actor once. Report whether anything changed."""
         done = [each.report() for each in self.machines.values()]
         found = {plural: self._list(plural) for plural in ("virtualmachines", "virtualmachineinstances")}
         pods = self.cluster.get("/api/v1/pods")["items"]
@@ -207,16 +207,16 @@ class World:
         return any([*done, *(each.step(pods) for each in self.machines.values())])
 
     def launch(self, one: JSON, migration: str = "") -> bool:
-        """Make a launcher pod for an instance."""
+        """Create a launcher pod for an instance."""
         self._pods += 1
         meta = one["metadata"]
         body = launchers.launcher(one, f"virt-launcher-{meta['name']}-{self._pods:05}", migration)
         return write(self.cluster, "POST", f"/api/v1/namespaces/{meta['namespace']}/pods", body)
 
-    def say(self, one: JSON, **status: Any) -> bool:
-        """Write an instance's status where it differs, and the label of its node. It has no status subresource."""
-        former = one.get("status") or {}
-        if all(former.get(key) == value for key, value in status.items()):
+    def report(self, one: JSON, **status: Any) -> bool:
+        """Write an instance's status if it differs, and the label of its node. It has no status subresource."""
+        previous = one.get("status") or {}
+        if all(previous.get(key) == value for key, value in status.items()):
             return False
         labels = {NODE_LABEL: status["nodeName"]} if "nodeName" in status else {}
         body = {"metadata": {"labels": labels}, "status": status}
@@ -232,7 +232,7 @@ class World:
         if KEEP_MACHINE not in (meta.get("finalizers") or []):
             return self._patch(path, one, {"metadata": {"finalizers": [*(meta.get("finalizers") or []), KEEP_MACHINE]}})
         done = self._patch(
-            path, one, {"status": machine_status(running, expected)}, "/status", former=one.get("status")
+            path, one, {"status": machine_status(running, expected)}, "/status", previous=one.get("status")
         )
         if running is None and expected:
             body = instance_of(one)
@@ -256,21 +256,21 @@ class World:
         if not pods:
             return self._first(one, phase)
         if not live:
-            return self.say(one, phase=pods[-1]["status"]["phase"], activePods=None)
+            return self.report(one, phase=pods[-1]["status"]["phase"], activePods=None)
         return self._follow(one, phase, live)
 
     def _first(self, one: JSON, phase: str) -> bool:
-        """An instance without a pod: one is made if its devices are permitted."""
+        """Create a pod for an instance without one, if its devices are permitted."""
         settings = self.cluster.request("GET", f"{SETTINGS}/kubevirt")
         wrong = launchers.not_permitted(one, settings.body if settings.status == 200 else None)
         if wrong:
             text = f"failed to render launch manifest: {wrong}"
             row = {"type": "Synchronized", "status": "False", "reason": "FailedCreate", "message": text}
-            return self.say(one, phase="Pending", conditions=[row])
-        return self.launch(one) or self.say(one, phase=phase or "Pending")
+            return self.report(one, phase="Pending", conditions=[row])
+        return self.launch(one) or self.report(one, phase=phase or "Pending")
 
     def _follow(self, one: JSON, phase: str, live: list[JSON]) -> bool:
-        """The phase that follows from the pod, one at a time. During a migration the first pod counts."""
+        """Advance the phase that follows from the pod by one. During a migration the first pod counts."""
         if phase == "Running":
             return False
         pod = next((pod for pod in live if MIGRATION not in pod["metadata"]["labels"]), live[0])
@@ -280,13 +280,13 @@ class World:
                 for row in pod.get("status", {}).get("conditions") or []
                 if row["type"] == "PodScheduled"
             ]
-            return self.say(one, phase="Scheduling", conditions=rows or None)
+            return self.report(one, phase="Scheduling", conditions=rows or None)
         if phase in ("", "Pending"):
-            return self.say(one, phase="Scheduling")
+            return self.report(one, phase="Scheduling")
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
         if phase == "Scheduling":
-            return self.say(one, phase="Scheduled", nodeName=node, activePods={uid: node})
-        return self.say(one, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+            return self.report(one, phase="Scheduled", nodeName=node, activePods={uid: node})
+        return self.report(one, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
 
     # -- requests
 
@@ -294,9 +294,9 @@ class World:
         answer = self.cluster.request("GET", f"/apis/kubevirt.io/v1/{plural}")
         return list(answer.body["items"]) if answer.status == 200 else []
 
-    def _patch(self, path: str, one: JSON, body: JSON, more: str = "", former: JSON | None = None) -> bool:
+    def _patch(self, path: str, one: JSON, body: JSON, more: str = "", previous: JSON | None = None) -> bool:
         wanted = body.get("status") or {}
-        if former is not None and all(former.get(key) == value for key, value in wanted.items()):
+        if previous is not None and all(previous.get(key) == value for key, value in wanted.items()):
             return False
         return write(self.cluster, "PATCH", f"{path}/{one['metadata']['name']}{more}", body)
 
@@ -327,4 +327,4 @@ def _key(one: JSON) -> tuple[str, str]:
     return one["metadata"]["namespace"], one["metadata"]["name"]
 
 
-__all__ = ["SETTINGS", "Launcher", "Machine", "World", "instances", "machine", "machines"]
+__all__ = ["SETTINGS", "Launcher", "Machine", "VmCluster", "instances", "machine", "machines"]

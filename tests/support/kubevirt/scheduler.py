@@ -14,7 +14,7 @@ JSON = dict[str, Any]
 
 
 def schedule(cluster: Cluster, pod: JSON, known: Collection[str]) -> bool:
-    """Bind a pod to the first node that fits among the known ones, or say why none does; whether anything changed."""
+    """Bind a pod to the first known node that fits, or report why none does. Report whether anything changed."""
     meta = pod["metadata"]
     if meta.get("deletionTimestamp"):
         return write(cluster, "DELETE", f"{pod_path(meta)}?gracePeriodSeconds=0")
@@ -35,7 +35,7 @@ def schedule(cluster: Cluster, pod: JSON, known: Collection[str]) -> bool:
 
 
 def _lacking(node: JSON, pod: JSON, pods: list[JSON]) -> str:
-    """Why a pod cannot go to a node, "" if it can."""
+    """Return why a pod cannot go to a node, or "" if it can."""
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     if node["spec"].get("unschedulable"):
         return "node(s) were unschedulable"

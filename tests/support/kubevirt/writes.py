@@ -1,4 +1,6 @@
-"""Writes of the players: somebody else may have been quicker, any other refusal is a fault of the test world."""
+"""Writes of the simulated actors: another writer may have been quicker. Any other refusal is an error of the test
+setup.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from support.cluster import Cluster
 
 
 def write(cluster: Cluster, method: str, path: str, body: object = None) -> bool:
-    """Whether it was done; False where the object has changed, is there already or is gone.
+    """Write, and report whether it succeeded. False if the object has changed, exists already or is gone.
 
     Raises:
         AssertionError: it was refused for any other reason

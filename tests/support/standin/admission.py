@@ -1,4 +1,4 @@
-"""Admission: what may change or refuse a write before it is stored."""
+"""Admission: the plugins that may change or refuse a write before it is stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.standin.call import Call
 JSON = dict[str, Any]
 Mutator = Callable[[Call, JSON, JSON | None], JSON]
 Validator = Callable[[Call, JSON | None, JSON | None], None]
-"""Called with the new and the old object; raises ``RefusalError``."""
+"""Called with the new and the old object. Raises ``RefusalError``."""
 
 
 class Admission:

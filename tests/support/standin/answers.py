@@ -1,4 +1,4 @@
-"""What the server says no with: ``RefusalError``, which carries a ``Status`` body, and the usual ones by name."""
+"""Refusals of the server: ``RefusalError``, which carries a ``Status`` body, and the usual refusals by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JSON = dict[str, Any]
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One fault of an object: which field, and what is wrong with it."""
+    """An error in an object: the field, and what is wrong with it."""
 
     field: str
     reason: str
@@ -54,7 +54,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 def shown(value: object) -> str:
-    """A value as the server prints it in an error."""
+    """Return a value as the server prints it in an error."""
     return msgspec.json.encode(value).decode()
 
 
@@ -82,11 +82,11 @@ class RefusalError(Exception):
 
 
 class PlainRefusalError(RefusalError):
-    """An answer in plain text: the server knows no such path."""
+    """An answer in plain text: the server does not know the path."""
 
 
 def qualified(plural: str, group: str) -> str:
-    """``daemonsets.apps``."""
+    """Return the plural with its group, such as ``daemonsets.apps``."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -126,8 +126,8 @@ def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> Refusal
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> RefusalError:
-    told = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
-    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    reported = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    text = reported[0] if len(reported) == 1 else f"[{', '.join(reported)}]"
     rows = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
     details = {k: v for k, v in _details(name, kind, group, causes=rows).items() if v}
     return RefusalError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {text}', details)

@@ -1,4 +1,6 @@
-"""Server-side apply: merge what a manager states into what is, keep track of who states what, refuse conflicts."""
+"""Server-side apply: merge the statement of a manager into the object, track which manager states which field, refuse
+conflicts.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ JSON = dict[str, Any]
 def apply(
     node: JSON, blank: JSON, live: JSON, stated: JSON, owner: Owner, *, force: bool, without: tuple[str, ...]
 ) -> JSON:
-    """The merged object, managedFields included; ``blank`` is an object of this kind that says nothing yet.
+    """Return the merged object, managedFields included. ``blank`` is an object of this kind without any statement.
 
     Raises:
-        RefusalError: 409, another manager has another opinion of a field and ``force`` is not set
+        RefusalError: 409, another manager states another value of a field and ``force`` is not set
     """
     claims = managed.read(live) or _before_first(node, blank, live, owner, without)
     wanted = managed.stripped(fieldsets.of(node, stated), without)
@@ -53,7 +55,7 @@ _LAST = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def _from_client_side(node: JSON, live: JSON, owner: Owner) -> Fields:
-    """What ``kubectl apply`` stated last and still is so: with ``--server-side`` it takes that over."""
+    """Return the fields that ``kubectl apply`` stated last and that still hold: ``--server-side`` takes them over."""
     text = (live["metadata"].get("annotations") or {}).get(_LAST)
     if owner.manager != "kubectl" or not text:
         return frozenset()
@@ -63,7 +65,7 @@ def _from_client_side(node: JSON, live: JSON, owner: Owner) -> Fields:
 
 
 def _before_first(node: JSON, blank: JSON, live: JSON, owner: Owner, without: tuple[str, ...]) -> Claims:
-    """What an object said before anybody applied to it belongs to a manager of that name."""
+    """Return the claim of ``before-first-apply`` to the fields of an object before its first apply."""
     fields = managed.stripped(fieldsets.changes(node, blank, live)[0], without)
     if "uid" not in live["metadata"] or not fields:
         return {}
@@ -71,7 +73,7 @@ def _before_first(node: JSON, blank: JSON, live: JSON, owner: Owner, without: tu
 
 
 def merge(node: JSON, old: Any, new: Any) -> Any:
-    """New over old, by the schema."""
+    """Merge new over old, by the schema."""
     how = fieldsets.relation_of(node, new)
     if how == "map" and isinstance(old, dict):
         result = dict(old)
@@ -84,7 +86,7 @@ def merge(node: JSON, old: Any, new: Any) -> Any:
 
 
 def _merge_list(node: JSON, old: list[Any], new: list[Any]) -> list[Any]:
-    """Items keep the order of what is stated; others stay where they were."""
+    """Merge lists. Items keep the order of the statement; others stay where they were."""
     stated = {fieldsets.element(node, one): one for one in new}
     have = {fieldsets.element(node, one): one for one in old}
     entry = schemas.items(node)
@@ -93,7 +95,7 @@ def _merge_list(node: JSON, old: list[Any], new: list[Any]) -> list[Any]:
 
 
 def _prune(node: JSON, merged: JSON, before: Fields, wanted: Fields, others: Claims) -> JSON:
-    """Take out what this manager stated before and no longer does, unless somebody else states it."""
+    """Remove what this manager stated before and no longer does, unless another manager states it."""
     kept = fieldsets.ancestors(wanted)
     for claim in others.values():
         kept |= fieldsets.ancestors(claim.fields)
@@ -123,7 +125,7 @@ def _without(node: JSON, value: Any, path: Path) -> Any:
 def _conflict(conflicts: dict[Owner, Fields]) -> RefusalError:
     causes, blocks = [], []
     count = sum(len(fields) for fields in conflicts.values())
-    for owner in sorted(conflicts, key=lambda o: o.manager):  # the causes' own order is the real server's secret
+    for owner in sorted(conflicts, key=lambda o: o.manager):  # the real server's order of causes is not known
         who = _named(owner)
         fields = sorted(shown(path) for path in conflicts[owner])
         message = f"conflict with {who}"
@@ -145,7 +147,7 @@ def _named(owner: Owner) -> str:
 
 
 def shown(path: Path) -> str:
-    """``.metadata.labels.a`` or ``.spec.containers[name="c"].image``."""
+    """Return a path as text, such as ``.metadata.labels.a`` or ``.spec.containers[name="c"].image``."""
     text = ""
     for part in path:
         kind, rest = part[0], part[2:]

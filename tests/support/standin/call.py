@@ -1,4 +1,4 @@
-"""One request, after its path was read and its caller known."""
+"""A request with a parsed path and an authenticated caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYSTEM = "system:serviceaccount:"
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -26,13 +26,13 @@ class Caller(msgspec.Struct, frozen=True):
     extra: dict[str, list[str]] = {}
 
     def as_user_info(self) -> JSON:
-        """As in a review or an admission request."""
+        """Return the user as in a review or an admission request."""
         found: JSON = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": self.extra}
         return {key: value for key, value in found.items() if value}
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What is asked, of which kind, by whom."""
+    """The verb, the kind and the caller of a request."""
 
     verb: str
     kind: Kind
@@ -46,9 +46,9 @@ class Call(msgspec.Struct, frozen=True):
     accept: str = "application/json"
     agent: str = ""
     command: tuple[str, ...] = ()
-    """The words of an ``exec``."""
+    """The arguments of an ``exec``."""
     warnings: list[str] = msgspec.field(default_factory=list)
-    """What webhooks want the client to hear; filled while the call is answered."""
+    """Warnings of webhooks for the client, filled while the call is answered."""
 
     @property
     def group(self) -> str:
@@ -56,12 +56,12 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> str:
-        """``pods/eviction``."""
+        """The resource with its subresource, such as ``pods/eviction``."""
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
     @property
     def home(self) -> str:
-        """The namespace that the store keeps the object in; "" for a cluster-scoped one, a namespace included."""
+        """The namespace in which the store keeps the object; "" for a cluster-scoped one, including a namespace."""
         return self.namespace if self.kind.namespaced else ""
 
     @property
@@ -70,12 +70,12 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def manager(self) -> str:
-        """The field manager: as named, or what stands before the slash of the user agent."""
+        """The field manager: as named, or the part of the user agent before the slash."""
         named = self.query.get("fieldManager")
         return named or self.agent.partition("/")[0][:128] or "unknown"
 
     def decoded(self) -> Any:
-        """The body's JSON or YAML.
+        """Decode the body from JSON or YAML.
 
         Raises:
             RefusalError: 400 or 415
@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True):
             raise self.unrecognized(_as_go(error)) from None
 
     def unrecognized(self, error: str) -> RefusalError:
-        """The body is no such object."""
+        """Refuse a body that cannot be decoded as the object."""
         text = self.body.decode(errors="replace")[:100] or "<empty>"
         return bad_request(
             f"the object provided is unrecognized (must be of type {self.kind.kind}): couldn't get version/kind; "
@@ -102,7 +102,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def _as_go(error: Exception) -> str:
-    """What the real server's decoder would have said of a text that ends too early."""
+    """Return the text of the real server's decoder for input that ends too early."""
     return "unexpected end of JSON input" if "truncated" in str(error) or not str(error) else str(error)
 
 

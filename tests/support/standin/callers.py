@@ -1,4 +1,4 @@
-"""Speaking for somebody else: ``kubectl --as``."""
+"""Impersonation: ``kubectl --as``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from support.standin.store import Store
 
 
 def impersonated(store: Store, caller: Caller, headers: dict[str, str]) -> Caller:
-    """The caller that ``Impersonate-User`` names; one group at most.
+    """Return the caller that ``Impersonate-User`` names, with one group at most.
 
     Raises:
-        RefusalError: 403, the caller may not speak for others
+        RefusalError: 403, the caller may not impersonate others
     """
     name = headers.get("impersonate-user")
     if not name:

@@ -1,10 +1,11 @@
 """The part of CEL (Common Expression Language) that admission policies and schema rules need.
 
-Field access and indexing, both with optional forms (``a.?b``, ``a[?'b']``, ``orValue``), ``has()``, comparison,
+It has field access and indexing, both with optional forms (``a.?b``, ``a[?'b']``, ``orValue``), ``has()``, comparison,
 arithmetic, ``in``, logic with CEL's absorption of errors, the ternary, list and map literals, the macros ``all``,
-``exists``, ``exists_one``, ``filter``, ``map``, and the string functions listed in ``cel_functions``. No time,
-duration, URL, IP, quantity, regex extraction, ``authorizer``. Anything else is refused when it is
-read, not when it is asked.
+``exists``, ``exists_one``, ``filter``, ``map``. ``cel_functions`` lists the string functions.
+
+It has no time, duration, URL, IP, quantity, regex extraction, ``authorizer``. All other syntax is refused when it is
+parsed, not when it is evaluated.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MACROS = ("all", "exists", "exists_one", "filter", "map")
 
 
 class CelSyntaxError(ValueError):
-    """The text is not an expression that this evaluator knows."""
+    """The text is not an expression that this evaluator supports."""
 
 
 class _Parser:
@@ -183,16 +184,16 @@ def _unescaped(text: str) -> str:
 
 @lru_cache(maxsize=1000)
 def parse(text: str) -> Tree:
-    """The expression as a tree.
+    """Parse the expression to a tree.
 
     Raises:
-        CelSyntaxError: no expression, or one that uses what this evaluator does not have
+        CelSyntaxError: not an expression, or one that uses what this evaluator lacks
     """
     return _Parser(text).whole()
 
 
 def names(tree: Any, bound: frozenset[str] = frozenset()) -> set[str]:
-    """The variables that an expression asks for."""
+    """Return the variables that an expression uses."""
     if not isinstance(tree, tuple) or not tree:
         return set()
     if tree[0] == "name":
@@ -206,7 +207,7 @@ def names(tree: Any, bound: frozenset[str] = frozenset()) -> set[str]:
 
 
 def fault(text: str, known: tuple[str, ...] = ("self", "oldSelf")) -> str:
-    """Why an expression cannot be used; "" when it can."""
+    """Return why an expression cannot be used, or "" if it can."""
     try:
         unknown = names(parse(text)) - set(known)
     except CelSyntaxError as error:
@@ -220,7 +221,7 @@ def fault(text: str, known: tuple[str, ...] = ("self", "oldSelf")) -> str:
 
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression.
+    """Return the value of an expression.
 
     Raises:
         CelSyntaxError: see ``parse``

@@ -1,4 +1,4 @@
-"""Running CEL trees."""
+"""Evaluate CEL trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Variables = dict[str, Any]
 
 
 def run(tree: Tree, variables: Variables) -> Any:
-    """The tree's value.
+    """Return the tree's value.
 
     Raises:
         CelError: it has none
@@ -31,7 +31,7 @@ def run(tree: Tree, variables: Variables) -> Any:
 
 
 def _logic(tree: Tree, variables: Variables) -> bool:
-    """``&&`` and ``||`` take an error on one side if the other decides."""
+    """Evaluate ``&&`` and ``||``, which take an error on one side if the other decides."""
     decisive = tree[0] == "||"
     failed: CelError | None = None
     for side in tree[1:]:
@@ -79,7 +79,7 @@ def _index(tree: Tree, variables: Variables) -> Any:
 
 
 def _select(target: Any, key: Any, *, optional: bool) -> Any:
-    """A field or item. Of an optional, an optional again."""
+    """Return a field or item. Of an optional, return an optional."""
     if isinstance(target, Optional):
         return _select(target.value, key, optional=True) if target.there else NOTHING
     if isinstance(target, dict) and isinstance(key, str | int | bool):

@@ -10,11 +10,11 @@ import msgspec
 
 
 class CelError(ValueError):
-    """An expression that has no value: no such key, no such overload."""
+    """An expression without a value: a missing key, or no overload for the types."""
 
 
 class Optional(msgspec.Struct, frozen=True):
-    """A value that may be missing; made by ``a.?b`` and ``a[?'b']``."""
+    """A value that may be missing, from ``a.?b`` and ``a[?'b']``."""
 
     there: bool
     value: Any = None

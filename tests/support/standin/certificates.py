@@ -1,6 +1,6 @@
-"""A certificate for 127.0.0.1 and localhost, made once per process.
+"""A certificate for 127.0.0.1 and localhost, created once per process.
 
-``kubectl`` keeps its token to itself unless the connection is encrypted, so the stand-in speaks TLS.
+``kubectl`` sends its token only over an encrypted connection, so the stand-in speaks TLS.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 @cache
 def certificate() -> tuple[Path, Path]:
-    """Certificate (its own authority) and key.
+    """Return the certificate, which is its own authority, and its key.
 
     Raises:
-        FileNotFoundError: there is no ``openssl``
+        FileNotFoundError: ``openssl`` is not installed
     """
     folder = Path(tempfile.mkdtemp(prefix="standin-tls-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

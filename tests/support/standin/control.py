@@ -1,4 +1,4 @@
-"""What tests may do to the server: make it slow, make it go away, count what it was asked."""
+"""Switches for tests: make the server slow or unavailable, and count its requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mode = Literal["up", "hang", "error"]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is counted: verb (``list``, ``watch``, ...), resource (``pods/eviction``) and user name."""
+    """A kind of request to count: verb (``list``, ``watch``, ...), resource (``pods/eviction``) and user name."""
 
     verb: str
     resource: str
@@ -23,7 +23,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request as it came. ``when``: ``before`` it is carried out, or ``after`` that, before the client is told."""
+    """A request as it arrived. ``when`` is ``before`` it is applied, or ``after`` that and before the client is
+    answered.
+    """
 
     when: Literal["before", "after"]
     method: str
@@ -32,7 +34,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Control:
-    """Switches that every request looks at. ``gate`` is called with every request, in the thread that serves it: it may
+    """Switches that every request reads. ``gate`` is called with every request, in the thread that serves it. It may
     wait, end the client, or raise ConnectionError, which ends the connection instead of going on.
     """
 
@@ -51,7 +53,7 @@ class Control:
             self.requests[Request(verb, resource, user)] += 1
 
     def count(self, verb: str | None = None, resource: str | None = None, user: str | None = None) -> int:
-        """How many requests fit; None fits everything."""
+        """Return how many requests match. None matches everything."""
         with self._lock:
             return sum(
                 number
@@ -62,13 +64,13 @@ class Control:
             )
 
     def forget(self) -> None:
-        """Count from nothing again."""
+        """Reset the counters."""
         with self._lock:
             self.requests.clear()
 
     @property
     def streams(self) -> int:
-        """How many watches are open that were not dropped."""
+        """The number of open watches that were not dropped."""
         with self._lock:
             return self._streams[self.generation]
 
@@ -89,7 +91,9 @@ class Control:
 
     @contextmanager
     def during(self, mode: Mode) -> Iterator[None]:
-        """``hang``: take requests and never answer; ``error``: answer 500. Watches are dropped."""
+        """Fail requests inside the block and drop watches. ``hang`` takes requests and never answers; ``error`` answers
+        500.
+        """
         before, self.mode = self.mode, mode
         self.drop()
         try:

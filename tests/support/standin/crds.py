@@ -1,4 +1,4 @@
-"""Custom resource definitions: what they may say, the kinds they make, and the rules of their objects."""
+"""Custom resource definitions: their rules, the kinds that they define, and the rules of their objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(value: JSON) -> None:
 
 
 def accept(value: JSON) -> None:
-    """A new definition is served at once; the real server takes a moment."""
+    """Accept a new definition, which is served at once. The real server takes a moment."""
     now = stamp(datetime.now(UTC))
     stored = [v["name"] for v in value["spec"].get("versions") or [] if v.get("storage")]
     value["status"] = {
@@ -97,7 +97,7 @@ def _check_version(version: JSON, field: str) -> list[Cause]:
 
 
 def kinds(store: Store) -> list[Kind]:
-    """The kinds that the stored definitions make."""
+    """Return the kinds that the stored definitions define."""
     return [
         _kind(definition, version)
         for definition in store.items(BUCKET)
@@ -137,7 +137,7 @@ def schema_of(kind: Kind) -> JSON:
 
 
 def decode(kind: Kind, body: JSON, decoder: Decoder) -> JSON:
-    """The object without what its schema does not know, with the schema's defaults."""
+    """Return the object without fields that its schema does not know, with the schema's defaults."""
     meta = decoder.read(META, body.get("metadata") or {}, "metadata")
     rest = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
     pruned: JSON = structural.pruned(reduced(schema_of(kind)), rest, "", decoder.unknown)
@@ -146,7 +146,7 @@ def decode(kind: Kind, body: JSON, decoder: Decoder) -> JSON:
 
 
 def validator(kind: Kind) -> Callable[[JSON, JSON | None], list[Cause]]:
-    """The test of an object against its schema."""
+    """Return the validation of an object against its schema."""
 
     def check_object(new: JSON, old: JSON | None) -> list[Cause]:
         return structural.causes(schema_of(kind), new, old)

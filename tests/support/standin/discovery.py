@@ -1,4 +1,4 @@
-"""What there is: the documents that ``kubectl`` reads first."""
+"""Discovery: the documents that ``kubectl`` reads first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VERSION = {
     "minCompatibilityMinor": "35", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "clean",
     "buildDate": "2026-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
 }  # fmt: skip
-"""The version that the recorded answers come from."""
+"""The version from which the answers are recorded."""
 
 
 def core_versions(address: str) -> JSON:
@@ -36,7 +36,7 @@ def one_group(kinds: Kinds, name: str) -> JSON | None:
 
 
 def resources(kinds: Kinds, group: str, version: str) -> JSON | None:
-    """The resources of one version; None when there is no such version."""
+    """Return the resources of one version, or None if the version does not exist."""
     found = [kind for kind in kinds.all() if (kind.group, kind.version) == (group, version)]
     if not found:
         return None

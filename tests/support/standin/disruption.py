@@ -15,7 +15,7 @@ _NOT_PERCENT = (
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
 OWNER = Owner("kube-apiserver", "Update", "policy/v1", "status")
-"""Who writes a budget's status at an eviction."""
+"""The manager that writes a budget's status at an eviction."""
 _POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 
 
@@ -46,7 +46,7 @@ def check(new: JSON, _: JSON | None) -> list[Cause]:
 
 
 def budgets(store: Store, pod: JSON) -> list[JSON]:
-    """The budgets that a pod counts in."""
+    """Return the budgets that count a pod."""
     labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
     rows = store.items("poddisruptionbudgets.policy", namespace)
     return [row for row in rows if of_object(row["spec"].get("selector"))(labels)]
@@ -58,13 +58,13 @@ def is_ready(pod: JSON) -> bool:
 
 
 def unguarded(pod: JSON) -> bool:
-    """Whether eviction need not ask a budget: the pod is over, not yet running, or being deleted."""
+    """Report whether eviction need not check a budget: the pod has ended, is not yet running, or is being deleted."""
     phase = pod.get("status", {}).get("phase")
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
 def refusal(pod: JSON, found: list[JSON]) -> RefusalError | None:
-    """Why the pod may not be evicted now; None if it may."""
+    """Return why the pod may not be evicted now, or None if it may."""
     if len(found) > 1:
         text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         return RefusalError(500, "", text)
@@ -93,7 +93,7 @@ def _violates(why: str) -> RefusalError:
 
 
 def targeted(pod: JSON, now: str) -> JSON:
-    """The pod with the condition that says why it will go."""
+    """Return the pod with the condition that states why it will be deleted."""
     found = clone(pod)
     conditions = [row for row in found["status"].get("conditions") or [] if row["type"] != "DisruptionTarget"]
     row = {"type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
@@ -103,7 +103,7 @@ def targeted(pod: JSON, now: str) -> JSON:
 
 
 def spent(budget: JSON, pod: str, now: str) -> JSON:
-    """The budget after one more eviction."""
+    """Return the budget after one more eviction."""
     status = dict(budget["status"])
     status["disruptionsAllowed"] = status["disruptionsAllowed"] - 1
     status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}

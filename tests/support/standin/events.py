@@ -1,4 +1,4 @@
-"""Events in their two spellings: core/v1, in which they are stored, and events.k8s.io/v1."""
+"""Events in their two forms: core/v1, in which they are stored, and events.k8s.io/v1."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DEFAULTS |= {"reportingInstance": "", "eventTime": None, "involvedObject": {}}
 
 
 def stored(kind: Kind, value: JSON) -> JSON:
-    """As the store keeps it."""
+    """Return an event as the store keeps it."""
     if kind.group != NEW_GROUP:
         return value
     return {**_DEFAULTS, **{_NAMES.get(key, key): one for key, one in value.items()}, "apiVersion": "v1"}
 
 
 def shown(kind: Kind, value: JSON) -> JSON:
-    """As this kind's clients see it."""
+    """Return an event as the clients of this kind see it."""
     if kind.group != NEW_GROUP or value.get("apiVersion") == kind.api_version:
         return value
     back = {old: new for new, old in _NAMES.items()}
@@ -42,7 +42,7 @@ def shown(kind: Kind, value: JSON) -> JSON:
 
 
 def check(new: JSON, old: JSON | None) -> list[Cause]:
-    """Faults of an event in its stored form."""
+    """Return the errors of an event in its stored form."""
     found: list[Cause] = []
     about = new.get("involvedObject", {}).get("namespace", "")
     if about and about != new["metadata"]["namespace"]:
@@ -51,7 +51,7 @@ def check(new: JSON, old: JSON | None) -> list[Cause]:
 
 
 def check_new(new: JSON, old: JSON | None) -> list[Cause]:
-    """Faults of an event written the new way, which asks for more."""
+    """Return the errors of an event in the new form, which requires more."""
     found = check(new, old)
     if old is not None:
         return found

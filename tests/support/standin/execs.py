@@ -1,6 +1,6 @@
-"""``pods/exec`` over WebSockets: who may, and what a container that a test plays answers.
+"""``pods/exec`` over WebSockets: authorization, and the answers of a container that a test simulates.
 
-There is no kubelet: a test says with ``Execs.play`` what runs in a pod. Refusals are in the words and the order of
+A test defines with ``Execs.play`` what runs in a pod, since no kubelet runs. Refusals use the words and the order of
 kube-apiserver and kubelet 1.36: ``get``, admission (CONNECT), ``create``, the pod, its container, its node, kubelet.
 """
 
@@ -20,11 +20,11 @@ from support.standin.store import Store
 
 JSON = dict[str, Any]
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_PIECE = 2**15
+_CHUNK = 2**15
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What is to be run, where, with which input."""
+    """A command to run: container, arguments and input."""
 
     namespace: str
     pod: str
@@ -34,7 +34,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """How it ended. With ``refusal``, it was not even begun: what the container's runtime said."""
+    """The result of a command. With ``refusal``, it did not start, and this is the error of the container runtime."""
 
     status: int = 0
     out: bytes = b""
@@ -43,11 +43,11 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 Container = Callable[[Command], Ran]
-"""Runs a command, on the connection's own thread. Raises ConnectionError to end the connection without a word."""
+"""Runs a command, on the connection's own thread. Raises ConnectionError to end the connection without an answer."""
 
 
 class Execs:
-    """The containers that tests play, by namespace and pod; ``asked`` are the commands so far, in their order."""
+    """The containers that tests simulate, by namespace and pod. ``asked`` lists the commands so far, in their order."""
 
     def __init__(self, store: Store, admission: Admission) -> None:
         self.asked: list[Command] = []
@@ -56,15 +56,15 @@ class Execs:
         self._played: dict[tuple[str, str], Container] = {}
 
     def play(self, pod: str, container: Container, namespace: str = "default") -> None:
-        """From now on ``container`` runs what is asked of any container of this pod."""
+        """Simulate all containers of this pod by ``container`` from now on."""
         self._played[namespace, pod] = container
 
     def stop(self, pod: str, namespace: str = "default") -> None:
-        """No container of this pod runs any more."""
+        """Stop all containers of this pod."""
         self._played[namespace, pod] = _stopped
 
     def connect(self, call: Call, headers: dict[str, str]) -> Rendered:
-        """The way in.
+        """Open the connection to a container.
 
         Raises:
             RefusalError: there is none
@@ -97,7 +97,7 @@ class Execs:
         return answer
 
     def _command(self, call: Call) -> Command:
-        """What is asked, once it is clear that it may be."""
+        """Return the requested command, after authorization."""
         options: JSON = {"kind": "PodExecOptions", "apiVersion": "v1", "command": list(call.command)}
         options |= {key: True for key in ("stdin", "stdout", "stderr", "tty") if call.query.get(key) in ("1", "true")}
         options |= {"container": call.query["container"]} if call.query.get("container") else {}
@@ -149,7 +149,7 @@ def _upgrade(headers: dict[str, str], known: tuple[str, ...]) -> str:
 
 
 def _input(way: frames.Frames) -> bytes:
-    """Everything until its end is said."""
+    """Read all input until its end."""
     whole = b""
     while (data := way.receive()) is not None and data != b"\xff\x00":
         if data[:1] == b"\x00":
@@ -158,10 +158,10 @@ def _input(way: frames.Frames) -> bytes:
 
 
 def _answer(way: frames.Frames, ran: Ran) -> None:
-    way.send(b"\x01")  # the real one begins with an empty message, so that the client knows that it is through
+    way.send(b"\x01")  # the real one begins with an empty message, so that the client knows that it is connected
     for channel, data in ((b"\x01", ran.out), (b"\x02", ran.err)):
-        for start in range(0, len(data), _PIECE):
-            way.send(channel + data[start : start + _PIECE])
+        for start in range(0, len(data), _CHUNK):
+            way.send(channel + data[start : start + _CHUNK])
     way.send(b"\x03" + msgspec.json.encode(_status(ran)))
     way.close()
 

@@ -19,7 +19,7 @@ Fields = frozenset[Path]
 
 
 def encode(fields: Fields) -> JSON:
-    """As ``fieldsV1``."""
+    """Encode fields as ``fieldsV1``."""
     tree: JSON = {}
     for path in sorted(fields):
         node = tree
@@ -30,14 +30,14 @@ def encode(fields: Fields) -> JSON:
 
 
 def _tidy(node: JSON) -> JSON:
-    """A member without children is ``{}``; one with children has a ``.`` among them."""
+    """Return a member without children as ``{}``. One with children contains a ``.``."""
     if set(node) == {"."}:
         return {}
     return {key: {} if key == "." else _tidy(value) for key, value in node.items()}
 
 
 def decode(tree: JSON, path: Path = ()) -> Fields:
-    """From ``fieldsV1``."""
+    """Decode fields from ``fieldsV1``."""
     found: set[Path] = set()
     for key, value in tree.items():
         if key == ".":
@@ -50,12 +50,12 @@ def decode(tree: JSON, path: Path = ()) -> Fields:
 
 
 def ancestors(fields: Fields) -> Fields:
-    """The fields and everything above them."""
+    """Return the fields and everything above them."""
     return frozenset(path[:n] for path in fields for n in range(1, len(path) + 1))
 
 
 def relation(node: JSON) -> str:
-    """How a value of this schema is merged: ``list-map``, ``list-set``, ``map`` or ``atomic``."""
+    """Return how a value of this schema is merged: ``list-map``, ``list-set``, ``map`` or ``atomic``."""
     found = schemas.resolve(node)
     kind = found.get("type")
     if kind == "array":
@@ -67,7 +67,7 @@ def relation(node: JSON) -> str:
 
 
 def relation_of(node: JSON, value: Any) -> str:
-    """Like ``relation``; where the schema says nothing, maps are merged and lists are not."""
+    """Return ``relation``; if the schema states nothing, maps are merged and lists are not."""
     if schemas.resolve(node).get("type", "any") == "any":
         return "map" if isinstance(value, dict) and not node.get("ref") else "atomic"
     how = relation(node)
@@ -76,7 +76,7 @@ def relation_of(node: JSON, value: Any) -> str:
 
 
 def element(node: JSON, value: Any) -> str:
-    """The path element of a list's item."""
+    """Return the path element of a list's item."""
     if relation(node) == "list-set":
         return f"v:{_compact(value)}"
     found = {"list": "map", **schemas.resolve(node), **node}
@@ -90,7 +90,7 @@ def _compact(value: Any) -> str:
 
 
 def children(node: JSON, value: Any) -> Iterator[tuple[str, Any, JSON]]:
-    """Path element, value and schema of what lies directly below."""
+    """Return path element, value and schema of the direct children."""
     how = relation_of(node, value)
     if how == "map":
         for name, one in value.items():
@@ -101,7 +101,7 @@ def children(node: JSON, value: Any) -> Iterator[tuple[str, Any, JSON]]:
 
 
 def of(node: JSON, value: Any, path: Path = ()) -> Fields:
-    """The fields that an applied object claims."""
+    """Return the fields that an applied object claims."""
     how = relation_of(node, value)
     if how == "atomic":
         return frozenset((path,)) if path else frozenset()
@@ -116,11 +116,11 @@ def of(node: JSON, value: Any, path: Path = ()) -> Fields:
 
 
 MISSING: Any = type("Missing", (), {"__bool__": lambda _: False})()
-"""No such field; not the same as a null."""
+"""A missing field, which differs from a null."""
 
 
 def changes(node: JSON, old: Any, new: Any, path: Path = ()) -> tuple[Fields, Fields, Fields]:
-    """What was added, modified and removed."""
+    """Return the fields added, modified and removed."""
     values = [one for one in (new, old) if one is not MISSING and one is not None]
     how = relation_of(node, values[0]) if values else "atomic"
     empty = not old and not new and how.startswith("list-")

@@ -1,4 +1,4 @@
-"""WebSocket messages on a connection, the server's side (RFC 6455): what the stand-in's ``exec`` speaks."""
+"""WebSocket messages on a connection, on the server's side (RFC 6455): the protocol of the stand-in's ``exec``."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _CLOSE, _PING, _PONG, _BINARY = 8, 9, 10, 2
 
 
 def accept(key: str) -> str:
-    """The answer to a client's ``Sec-WebSocket-Key``."""
+    """Return the answer to a client's ``Sec-WebSocket-Key``."""
     return base64.b64encode(hashlib.sha1(key.encode() + _MAGIC).digest()).decode()
 
 
 class Frames:
-    """Messages over a pair of files. ``receive`` answers pings by itself."""
+    """Messages over a pair of files. ``receive`` answers pings."""
 
     def __init__(self, source: BufferedIOBase, sink: BufferedIOBase) -> None:
         self._source, self._sink = source, sink
 
     def receive(self) -> bytes | None:
-        """The next message; None when the client says goodbye.
+        """Return the next message, or None when the client closes the connection.
 
         Raises:
-            ConnectionError: it went without a word
+            ConnectionError: the connection ended without a close message
         """
         whole = b""
         while True:
@@ -44,7 +44,7 @@ class Frames:
         self._write(_BINARY, data)
 
     def close(self, code: int = 1000) -> None:
-        """Say goodbye, and wait for the other side's."""
+        """Send a close message, and wait for the other side's."""
         self._write(_CLOSE, struct.pack(">H", code))
         while self.receive() is not None:
             continue

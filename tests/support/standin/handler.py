@@ -1,4 +1,4 @@
-"""One HTTP connection: read a request, answer it, stream watches."""
+"""HTTP connections: read a request, answer it, stream watches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANDSHAKE_S = 10.0
 
 
 class Handler(BaseHTTPRequestHandler):
-    """``standin`` is set on a subclass, one for each server."""
+    """A handler. ``standin`` is set on a subclass, one for each server."""
 
     standin: Standin
     protocol_version = "HTTP/1.1"
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: what was asked is counted instead."""
+        """Log nothing: requests are counted instead."""
 
     def do_GET(self) -> None:
         self._serve()
@@ -85,8 +85,10 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(standin.control.latency_s)
         standin.control.wait_while_hanging()
         if standin.control.mode == "error":
-            text = "Internal error occurred: the stand-in was told to fail"
-            self._send(refused(RefusalError(500, "InternalError", text, {"causes": [{"message": "told to fail"}]})))
+            text = "Internal error occurred: the test requested a failure"
+            self._send(
+                refused(RefusalError(500, "InternalError", text, {"causes": [{"message": "failure requested"}]}))
+            )
             return
         url = urlsplit(self.path)
         headers = {key.lower(): value for key, value in self.headers.items()}
@@ -100,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
         except RefusalError as refusal:
             self._send(refused(refusal))
             return
-        except Exception as error:  # noqa: BLE001  a fault of the stand-in: the client must hear of it, and the test's log
+        except Exception as error:  # noqa: BLE001  an error of the stand-in: report it to client and log
             traceback.print_exc()
             self._send(refused(RefusalError(500, "InternalError", f"the stand-in failed: {error!r}")))
             return
@@ -113,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
             self._stream(answer)
 
     def _body(self) -> bytes:
-        """The request's body, which may come in chunks, as ``kubectl create --raw`` sends it."""
+        """Return the request's body, which may be chunked, as ``kubectl create --raw`` sends it."""
         if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         found = []
@@ -125,8 +127,8 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(found)
 
     def _alive(self) -> bool:
-        """Whether the client is still there and nobody dropped the watches. Whatever a client says in the middle of a
-        watch, it is not waiting for the watch any more.
+        """Report whether the client is connected and the watches were not dropped. A client that sends anything during
+        a watch no longer waits for the watch.
         """
         if self.standin.stopping or self.born != self.standin.control.generation:
             return False
@@ -155,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         self.born = self.standin.control.generation
 
     def _talk(self, answer: Rendered, session: Callable[[Frames], None]) -> None:
-        """A WebSocket: afterwards nothing else comes over this connection."""
+        """Run a WebSocket session. Afterwards the connection is not reused."""
         self.close_connection = True
         self.send_response(answer.code)
         for name, value in answer.headers.items():

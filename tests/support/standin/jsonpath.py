@@ -1,4 +1,4 @@
-"""The little JSONPath that printer columns use.
+"""The part of JSONPath that printer columns use.
 
 ``.spec.a``, ``.a['b.c']``, ``.a[0]``, ``.a[*].b``, ``.a[?(@.k=="v")].b``.
 """
@@ -15,7 +15,7 @@ _PART = re.compile(
 
 
 def find(value: Any, path: str) -> list[Any]:
-    """Everything that the path leads to.
+    """Return everything that the path leads to.
 
     Raises:
         ValueError: a path of another form

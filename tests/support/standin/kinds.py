@@ -1,4 +1,4 @@
-"""Which kinds there are. The built-in ones are as recorded from a real server (``tests/recorded/kube-apiserver``)."""
+"""The kinds of the server. The built-in ones are as recorded from a real server (``tests/recorded/kube-apiserver``)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 JSON = dict[str, Any]
 RECORDED = Path(__file__).resolve().parents[2] / "recorded" / "kube-apiserver"
 UNRECORDED = Path(__file__).with_name("unrecorded.json")
-"""Kinds that the last recording did not ask for."""
+"""Kinds that are missing in the last recording."""
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """What ``.../{name}/status`` and its like take; group and version are empty when they are the parent's."""
+    """A subresource such as ``.../{name}/status``. Group and version are empty if they are the parent's."""
 
     kind: str
     verbs: tuple[str, ...]
@@ -24,7 +24,7 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of ``kubectl get``; ``path`` is a JSONPath and only custom resources have one."""
+    """A column of ``kubectl get``. Only custom resources have ``path``, a JSONPath."""
 
     name: str
     type: str
@@ -35,7 +35,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One version of one kind."""
+    """A version of a kind."""
 
     group: str
     version: str
@@ -58,13 +58,13 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def bucket(self) -> str:
-        """Where the store keeps it: all versions together, and events once for both their groups."""
+        """The bucket in the store: all versions together, and events once for both their groups."""
         return "events" if self.plural == "events" else f"{self.plural}.{self.group}"
 
 
 @cache
 def builtin() -> tuple[Kind, ...]:
-    """The recorded kinds, and those of UNRECORDED that the recording does not have yet."""
+    """Return the recorded kinds, and those of UNRECORDED that the recording lacks."""
     rows = _read(RECORDED / "kinds.json")["kinds"]
     known = {(row["group"], row["plural"]) for row in rows}
     rows += [row for row in _read(UNRECORDED)["kinds"] if (row["group"], row["plural"]) not in known]
@@ -73,7 +73,7 @@ def builtin() -> tuple[Kind, ...]:
 
 @cache
 def schemas() -> JSON:
-    """The recorded schemas, by name, and those of UNRECORDED."""
+    """Return the recorded schemas, by name, and those of UNRECORDED."""
     found: JSON = _read(UNRECORDED)["schemas"] | _read(RECORDED / "schemas.json")["schemas"]
     return found
 
@@ -84,7 +84,7 @@ def _read(file: Path) -> JSON:
 
 
 class Kinds:
-    """The table that paths are looked up in; custom resources come and go."""
+    """The table in which paths are looked up. Custom resources come and go."""
 
     def __init__(self) -> None:
         self._builtin = {(k.group, k.version, k.plural): k for k in builtin()}
@@ -98,11 +98,11 @@ class Kinds:
         return [*self._builtin.values(), *self._custom.values()]
 
     def of(self, api_version: str, kind: str) -> Kind | None:
-        """The kind that an object says it is."""
+        """Return the kind of an object."""
         return next((k for k in self.all() if k.api_version == api_version and k.kind == kind), None)
 
     def groups(self) -> dict[str, list[str]]:
-        """The versions of each group."""
+        """Return the versions of each group."""
         found: dict[str, list[str]] = {}
         for kind in self.all():
             versions = found.setdefault(kind.group, [])

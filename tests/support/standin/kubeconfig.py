@@ -1,4 +1,4 @@
-"""The file that clients read to find a server and be let in."""
+"""The file that tells clients the server and its credentials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 
 def kubeconfig(url: str, token: str, *, ca: str = "", namespace: str = "default", user: str = "user") -> str:
-    """A kubeconfig with one user, as JSON, which is YAML too.
+    """Return a kubeconfig with one user, as JSON, which is also YAML.
 
     Args:
         ca: path of the certificate that signed the server's; "" for plain HTTP

@@ -1,4 +1,4 @@
-"""Who manages which fields: kept up to date at every write, as the real server does."""
+"""Field managers, kept up to date at every write as the real server does."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ JSON = dict[str, Any]
 _META = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields")
 _STRIPPED = {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _META)}
 _STRIPPED |= {("f:metadata", "f:resourceVersion")}
-"""Nobody manages these."""
+"""Fields without a manager."""
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """One line of managedFields, without what it manages and since when."""
+    """A line of managedFields, without its fields and its time."""
 
     manager: str
     operation: str
@@ -37,7 +37,7 @@ Claims = dict[Owner, Claim]
 
 
 def read(value: JSON) -> Claims:
-    """From an object's metadata."""
+    """Read the claims from an object's metadata."""
     found: Claims = {}
     for row in value["metadata"].get("managedFields") or []:
         owner = Owner(row.get("manager", ""), row["operation"], row["apiVersion"], row.get("subresource", ""))
@@ -46,7 +46,7 @@ def read(value: JSON) -> Claims:
 
 
 def write(value: JSON, claims: Claims) -> None:
-    """Into an object's metadata."""
+    """Write the claims to an object's metadata."""
     order = sorted(claims.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].manager))
     rows = [_row(owner, claim) for owner, claim in order if claim.fields]
     value["metadata"].pop("managedFields", None)
@@ -67,7 +67,7 @@ def now() -> str:
 
 
 def reset(subresource: str, *, status: bool) -> tuple[str, ...]:
-    """The top-level fields that a write through this subresource cannot change, so does not manage."""
+    """Return the top-level fields that a write through this subresource cannot change, so does not manage."""
     if subresource == "status":
         return ("f:spec",)
     return ("f:status",) if status else ()
@@ -78,10 +78,10 @@ def stripped(fields: Fields, without: tuple[str, ...] = ()) -> Fields:
 
 
 def update(node: JSON, old: JSON, new: JSON, owner: Owner, without: tuple[str, ...]) -> None:
-    """Note in ``new`` that an update by ``owner`` made it from ``old``; claims are those of ``old``.
+    """Record in ``new`` that an update by ``owner`` made it from ``old``; claims are those of ``old``.
 
-    Sending ``managedFields: [{}]`` or an empty list gives everything up, as the API documents. An object of which
-    nobody manages anything is left so until the first apply.
+    Sending ``managedFields: [{}]`` or an empty list gives up all fields, as the API documents. An object without any
+    manager stays so until the first apply.
     """
     given = new["metadata"].get("managedFields")
     if given is not None and (given == [] or given == [{}]):

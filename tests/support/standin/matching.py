@@ -1,4 +1,4 @@
-"""Which requests an admission policy or webhook is about."""
+"""Match requests to admission policies and webhooks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ JSON = dict[str, Any]
 _OPERATIONS = {"create": "CREATE", "apply": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 _OPERATIONS["deletecollection"] = "DELETE"
 EXEMPT = ("admissionregistration.k8s.io",)
-"""Policies are not asked about policies, so that a wrong one can be taken back."""
+"""Policies do not apply to policies, so that a wrong one can be reverted."""
 
 
 def operation(call: Call, old: JSON | None) -> str:
-    """CREATE, UPDATE, DELETE or CONNECT; an apply or update of what is not there is a CREATE."""
+    """Return CREATE, UPDATE, DELETE or CONNECT. An apply or update of an object that does not exist is a CREATE."""
     if call.verb in ("delete", "connect"):
         return call.verb.upper()
     return "UPDATE" if old is not None and call.verb != "create" else _OPERATIONS[call.verb] if old else "CREATE"
 
 
 def matches(store: Store, call: Call, rules: JSON, new: JSON | None, old: JSON | None, *, key: str) -> bool:
-    """Whether the resource rules under ``key`` name this request and its selectors select the object.
+    """Report whether the resource rules under ``key`` name this request and its selectors select the object.
 
     A rule without a named scope holds for every scope; an absent selector selects everything.
     """
@@ -73,7 +73,7 @@ def _resource(known: list[str], call: Call) -> bool:
 
 
 def request(call: Call, uid: str, new: JSON | None, old: JSON | None) -> JSON:
-    """The ``request`` of an AdmissionReview; also what CEL calls ``request``."""
+    """Return the ``request`` of an AdmissionReview, which CEL also calls ``request``."""
     kind = {"group": call.group, "version": call.kind.version, "kind": call.kind.kind}
     resource = {"group": call.group, "version": call.kind.version, "resource": call.kind.plural}
     value = new if new is not None else old

@@ -1,4 +1,4 @@
-"""Rules that every object's metadata must keep, in the server's own words."""
+"""Rules of every object's metadata, with the server's own messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PATH_NAMED = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 
 
 def subdomain_faults(name: str) -> list[str]:
-    """Why a name is no RFC 1123 subdomain; nothing if it is one."""
+    """Return why a name is not an RFC 1123 subdomain, or nothing if it is one."""
     faults = ["must be no more than 253 characters"] if len(name) > 253 else []
     return faults if re.fullmatch(_SUBDOMAIN, name) else [*faults, NOT_SUBDOMAIN]
 
@@ -64,7 +64,7 @@ def _path_faults(name: str) -> list[str]:
 
 
 def qualified_faults(key: str) -> list[str]:
-    """Why a text is no label key (``prefix/name`` or ``name``)."""
+    """Return why a text is not a label key (``prefix/name`` or ``name``)."""
     parts = key.split("/")
     if len(parts) > 2:
         return [_NOT_QUALIFIED]
@@ -83,7 +83,7 @@ def qualified_faults(key: str) -> list[str]:
 
 
 def value_faults(value: str) -> list[str]:
-    """Why a text is no label value."""
+    """Return why a text is not a label value."""
     faults = ["must be no more than 63 bytes"] if len(value.encode()) > 63 else []
     return faults if re.fullmatch(_VALUE, value) else [*faults, _NOT_VALUE]
 
@@ -103,7 +103,7 @@ def name_faults(kind: Kind, name: str) -> list[str]:
 
 
 def causes(kind: Kind, value: JSON) -> list[Cause]:
-    """Everything wrong with an object's metadata."""
+    """Return all errors of an object's metadata."""
     meta = value["metadata"]
     found: list[Cause] = []
     if not meta.get("name"):

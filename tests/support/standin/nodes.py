@@ -14,7 +14,7 @@ _PROTECTED = Cause.forbidden("spec", "node updates may only change labels, taint
 
 
 def fill(value: JSON) -> None:
-    """Allocatable is the capacity unless said otherwise."""
+    """Fill in allocatable from the capacity unless it is given."""
     status = value["status"]
     if "allocatable" not in status and "capacity" in status:
         status["allocatable"] = dict(status["capacity"])
@@ -30,7 +30,7 @@ def check(new: JSON, old: JSON | None) -> list[Cause]:
             if before and before != after:
                 found.append(_PROTECTED)
         if old["spec"].get("externalID") != new["spec"].get("externalID"):
-            found.append(_PROTECTED)  # nobody fills this one in later
+            found.append(_PROTECTED)  # nothing fills this one in later
     return found
 
 
@@ -52,7 +52,7 @@ def taint_causes(taints: list[JSON]) -> list[Cause]:
 
 
 def quantity_causes(resources: dict[str, str], field: str, form: str = "{}.{}") -> list[Cause]:
-    """Names are qualified; amounts are not negative, and whole for extended resources."""
+    """Check that names are qualified, and that amounts are not negative, and whole for extended resources."""
     found = []
     for name, text in resources.items():
         value, where = amount(text), form.format(field, name)

@@ -1,4 +1,4 @@
-"""From a request's body to an object that may be stored: decoding, defaults, the fixed metadata, validation."""
+"""Convert a request's body to an object that may be stored: decoding, defaults, the fixed metadata, validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
-    """The canonical object of this kind.
+    """Return the canonical object of this kind.
 
     Raises:
         RefusalError: 400, not such an object, or unknown fields under ``fieldValidation=Strict``
@@ -32,9 +32,9 @@ def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
             f"the object provided is unrecognized (must be of type {kind.kind}): "
             f"Object '{which}' is missing in '{call.body.decode()}' ({call.body.decode()})"
         )
-    said = (body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind)
-    if said != (kind.api_version, kind.kind):
-        raise _other_kind(kind, *said, (body.get("metadata") or {}).get("name", ""))
+    answer = (body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind)
+    if answer != (kind.api_version, kind.kind):
+        raise _other_kind(kind, *answer, (body.get("metadata") or {}).get("name", ""))
     decoder = schema.Decoder(f"{kind.kind}/{kind.version}")
     body = {"metadata": {}, **body}
     value: JSON = decoder.read(schema.root(kind), body) if kind.custom is None else crds.decode(kind, body, decoder)
@@ -57,7 +57,7 @@ def _other_kind(kind: Kind, version: str, name: str, object_name: str) -> Refusa
 
 
 def blank(kind: Kind) -> JSON:
-    """An object of this kind that says nothing, as the server's own types have it."""
+    """Return an empty object of this kind, as the server's own types have it."""
     found: JSON = {"metadata": {}}
     if kind.custom is None:
         found = schema.Decoder(kind.kind).read(schema.root(kind), found)
@@ -65,7 +65,7 @@ def blank(kind: Kind) -> JSON:
 
 
 def complete_new(call: Call, value: JSON) -> None:
-    """Fill in what the server alone decides about a new object."""
+    """Fill in the fields of a new object that only the server decides."""
     meta, rules = value["metadata"], strategies.of(call.kind)
     if call.kind.namespaced:
         if meta.setdefault("namespace", call.namespace) != call.namespace:
@@ -90,7 +90,7 @@ def complete_new(call: Call, value: JSON) -> None:
 
 
 def _reset_status(kind: Kind, value: JSON) -> None:
-    """What a status is before anybody wrote it."""
+    """Reset a status to the state before its first write."""
     value.pop("status", None)
     if kind.custom is None:
         fresh = blank(kind)
@@ -99,7 +99,7 @@ def _reset_status(kind: Kind, value: JSON) -> None:
 
 
 def complete_update(call: Call, old: JSON, value: JSON) -> None:
-    """Put back what this update may not change, and count the spec's generation.
+    """Restore what this update may not change, and count the spec's generation.
 
     Raises:
         RefusalError: 409, made from another version of the object; 400, another name
@@ -150,7 +150,7 @@ def _restore(meta: JSON, before: JSON, name: str) -> None:
 
 
 def _restrict(call: Call, old: JSON, value: JSON) -> None:
-    """A status write changes the status only, any other write everything but the status."""
+    """Restrict a status write to the status, and any other write to everything but the status."""
     rules = strategies.of(call.kind)
     if call.subresource == "status":
         for key in old:
@@ -165,7 +165,7 @@ def _restrict(call: Call, old: JSON, value: JSON) -> None:
 
 
 def spec_of(kind: Kind, value: JSON) -> JSON:
-    """What counts for the generation: everything but metadata, and but a status that is written apart."""
+    """Return the fields that count for the generation: all except metadata and a separately written status."""
     skipped = {"metadata", "apiVersion", "kind"}
     if kind.custom is None or "status" in kind.subresources:
         skipped.add("status")
@@ -173,10 +173,10 @@ def spec_of(kind: Kind, value: JSON) -> JSON:
 
 
 def validate(call: Call, value: JSON, old: JSON | None) -> None:
-    """Refuse a faulty object.
+    """Refuse an invalid object.
 
     Raises:
-        RefusalError: 422 with one cause per fault
+        RefusalError: 422 with one cause per error
     """
     found = metadata.causes(call.kind, value)
     if old is not None:
@@ -199,7 +199,7 @@ def _new_finalizers(old: JSON, value: JSON) -> list[Cause]:
 
 
 def dying(value: JSON, seconds: int) -> JSON:
-    """The object once its deletion has been asked for."""
+    """Return the object after its deletion was requested."""
     copy = clone(value)
     meta = copy["metadata"]
     meta["deletionTimestamp"] = schema.stamp(datetime.now(UTC) + timedelta(seconds=seconds))
@@ -210,10 +210,10 @@ def dying(value: JSON, seconds: int) -> JSON:
 
 
 def stated(call: Call, body: Any) -> JSON:
-    """What a server-side apply states: decoded, without the server's defaults.
+    """Return the statement of a server-side apply: decoded, without the server's defaults.
 
     Raises:
-        RefusalError: 400, no such object, or it names managedFields
+        RefusalError: 400, not such an object, or it names managedFields
     """
     if not isinstance(body, dict):
         raise bad_request("error decoding patch: not an object")
@@ -230,7 +230,7 @@ def stated(call: Call, body: Any) -> JSON:
 
 
 def _typed(call: Call, body: JSON) -> JSON:
-    """Decoded, every field declared.
+    """Decode an object and require that every field is declared.
 
     Raises:
         RefusalError: 500, as the real server has it
@@ -250,7 +250,7 @@ def _typed(call: Call, body: JSON) -> JSON:
 
 
 def _only(value: Any, given: Any) -> Any:
-    """The decoded value, cut down to the fields that were given."""
+    """Return the decoded value, limited to the given fields."""
     if isinstance(value, dict) and isinstance(given, dict):
         return {key: _only(one, given[key]) for key, one in value.items() if key in given}
     if isinstance(value, list) and isinstance(given, list) and len(value) == len(given):

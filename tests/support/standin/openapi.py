@@ -1,4 +1,4 @@
-"""The OpenAPI documents that ``kubectl`` reads: that field validation is the server's work, and how lists merge."""
+"""The OpenAPI documents that ``kubectl`` reads: they state that the server validates fields, and how lists merge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAME = ("type", "format", "default", "required", "enum")
 
 
 def index(kinds: Kinds) -> JSON:
-    """``/openapi/v3``: a document for each version."""
+    """Return ``/openapi/v3``: a document for each version."""
     paths = {}
     for group, versions in kinds.groups().items():
         for version in versions:
@@ -28,13 +28,13 @@ def index(kinds: Kinds) -> JSON:
 
 
 def _hash(kinds: Kinds, group: str, version: str) -> str:
-    """Changes whenever the document does: clients keep documents by it."""
+    """Return a hash that changes with the document: clients use it as the cache key."""
     found = [k for k in kinds.all() if (k.group, k.version) == (group, version)]
     return format(hash(repr([(k.plural, k.custom) for k in found])) & 0xFFFFFFFFFFFF, "X")
 
 
 def document(kinds: Kinds, group: str, version: str) -> JSON | None:
-    """One version's paths and schemas; None when there is no such version."""
+    """Return one version's paths and schemas, or None if the version does not exist."""
     found = [k for k in kinds.all() if (k.group, k.version) == (group, version)]
     if not found:
         return None
@@ -73,7 +73,7 @@ def _gvk(kind: Kind) -> JSON:
 
 
 def _collect(name: str, components: JSON) -> None:
-    """A recorded definition and all that it reaches, written out as published."""
+    """Collect a recorded definition and all that it reaches, as published."""
     if name in components:
         return
     components[name] = {}  # one that reaches itself, as the schema of a custom resource does, is written once

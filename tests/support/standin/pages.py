@@ -13,7 +13,7 @@ JSON = dict[str, Any]
 
 
 def page(rows: list[JSON], query: dict[str, str], revision: int) -> tuple[list[JSON], JSON]:
-    """The wanted rows and the list's metadata.
+    """Return the requested rows and the list's metadata.
 
     Raises:
         RefusalError: 400, a bad limit or token; 504, a version of the future

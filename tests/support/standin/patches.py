@@ -11,7 +11,7 @@ JSON = dict[str, Any]
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """A new value: objects are merged, null removes, anything else replaces."""
+    """Merge a patch into a value: objects are merged, null removes, anything else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -24,10 +24,10 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: JSON, operations: Any) -> JSON:
-    """The patched copy. Like the real server, replace adds what is not there, and remove lets it be.
+    """Return the patched copy. Like the real server, replace adds a missing value, and remove ignores one.
 
     Raises:
-        RefusalError: 422 when a test fails or a path leads nowhere, 400 for a text that is no patch
+        RefusalError: 422 when a test fails or a path leads nowhere, 400 for a text that is not a patch
     """
     if not isinstance(operations, list):
         raise bad_request(
@@ -50,13 +50,13 @@ def _operate(document: Any, operation: JSON) -> Any:
     if verb == "remove":
         return _remove(document, path)
     if verb == "test":
-        found = _look(document, path, default=None)
+        found = _observe(document, path, default=None)
         if found != operation.get("value"):
             raise unprocessable()
         return document
     if verb in ("move", "copy"):
         source = _pointer(operation.get("from", ""))
-        value = _look(document, source)
+        value = _observe(document, source)
         return _put(_remove(document, source) if verb == "move" else document, path, value, add=True)
     raise unprocessable()
 
@@ -68,7 +68,7 @@ def _pointer(text: str) -> list[str]:
 _NOTHING = object()
 
 
-def _look(document: Any, path: list[str], default: Any = _NOTHING) -> Any:
+def _observe(document: Any, path: list[str], default: Any = _NOTHING) -> Any:
     for part in path:
         try:
             document = document[part] if isinstance(document, dict) else document[_index(part, document)]
@@ -88,7 +88,7 @@ def _index(part: str, inside: Any) -> int:
 def _put(document: Any, path: list[str], value: Any, *, add: bool) -> Any:
     if not path:
         return value
-    parent, last = _look(document, path[:-1]), path[-1]
+    parent, last = _observe(document, path[:-1]), path[-1]
     if isinstance(parent, dict):
         parent[last] = value
     elif isinstance(parent, list) and add:
@@ -106,7 +106,7 @@ def _put(document: Any, path: list[str], value: Any, *, add: bool) -> Any:
 def _remove(document: Any, path: list[str]) -> Any:
     if not path:
         raise unprocessable()
-    parent, last = _look(document, path[:-1]), path[-1]
+    parent, last = _observe(document, path[:-1]), path[-1]
     try:
         if isinstance(parent, dict):
             del parent[last]
@@ -120,6 +120,6 @@ def _remove(document: Any, path: list[str]) -> Any:
 
 
 def decode_refusal(error: Exception) -> RefusalError:
-    """A patch that is no JSON."""
+    """Refuse a patch that is not JSON."""
     text = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
     return bad_request(f"error decoding patch: {text}")

@@ -1,4 +1,4 @@
-"""Patches: which kind, made of what, and what comes out."""
+"""Patches: their kind, their decoding, and their result."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _KNOWN = (_JSON, _MERGE, _STRATEGIC, APPLY, "application/apply-patch+cbor")
 
 
 def media_of(call: Call) -> str:
-    """The kind of patch.
+    """Return the kind of patch.
 
     Raises:
-        RefusalError: 415, none that the server has
+        RefusalError: 415, a kind that the server lacks
     """
     media = call.content_type.partition(";")[0].strip()
     if media not in _KNOWN:
@@ -32,7 +32,7 @@ def media_of(call: Call) -> str:
 
 
 def patched(call: Call, media: str, old: JSON) -> Any:
-    """What the patch makes of the object; not yet looked at as an object of its kind.
+    """Return the result of the patch, not yet decoded as an object of its kind.
 
     Raises:
         RefusalError: 400 or 422, see ``patches`` and ``strategic``
@@ -51,7 +51,7 @@ def patched(call: Call, media: str, old: JSON) -> Any:
 
 
 def unfit(refusal: RefusalError, patched: JSON) -> RefusalError:
-    """A patch that makes an object of wrong types: the real server calls the patch invalid."""
+    """Refuse a patch that creates an object of wrong types: the real server calls the patch invalid."""
     _, found, why = refusal.message.partition("json: cannot unmarshal")
     if not found:
         return refusal

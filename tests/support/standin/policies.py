@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy and its bindings: accepted when their expressions can be read, asked at every write."""
+"""ValidatingAdmissionPolicy and its bindings: accepted if their expressions can be parsed, evaluated at every write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def _fill_match(rules: JSON) -> None:
 
 
 def check(new: JSON, _: JSON | None) -> list[Cause]:
-    """Faults of a policy. What the stand-in cannot evaluate is a fault, where the real server would take it."""
+    """Return the errors of a policy. An expression that the stand-in cannot evaluate is an error, where the real server
+    would accept it.
+    """
     spec, found = new["spec"], []
     if not (spec.get("matchConstraints") or {}).get("resourceRules"):
         found.append(Cause.required("spec.matchConstraints"))
@@ -77,13 +79,13 @@ def check_binding(new: JSON, _: JSON | None) -> list[Cause]:
 
 
 class Policies:
-    """Asks every bound policy about a write."""
+    """The plugin that evaluates every bound policy about a write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def validate(self, call: Call, new: JSON | None, old: JSON | None) -> None:
-        """Refuse what a policy denies.
+        """Refuse a write that a policy denies.
 
         Raises:
             RefusalError: 422 unless the policy gives another reason
@@ -153,7 +155,7 @@ def _denied(
     names = (policy["metadata"]["name"], binding["metadata"]["name"])
     text = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: {why}"
     meta = (new or {}).get("metadata", {})
-    # A name that the server makes is made after this.
+    # The server generates names after this.
     name = call.name or ("" if meta.get("generateName") else meta.get("name", ""))
     refusal = forbidden(call.kind.plural, call.group, name, text)
     refusal.code, refusal.reason = _CODES.get(reason, 422), reason

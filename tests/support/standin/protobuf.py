@@ -87,7 +87,7 @@ _MESSAGES: dict[str, Table] = {
 
 
 def decode(body: bytes) -> JSON:
-    """The object as JSON would have it; {} for an empty body.
+    """Return the object as in JSON, or {} for an empty body.
 
     Raises:
         RefusalError: 415, another kind, or a field that is not in the tables
@@ -120,7 +120,7 @@ def _message(name: str, data: bytes) -> JSON:
 
 
 def _tidy(found: JSON) -> JSON:
-    """Kubernetes writes empty text for what is not said."""
+    """Remove empty texts, which Kubernetes writes for missing values."""
     return {key: value for key, value in found.items() if value != ""}
 
 
@@ -144,7 +144,7 @@ def _entry(data: bytes, *, as_bytes: bool) -> JSON:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Number and raw value: an integer, or the bytes of text, bytes or a message."""
+    """Return field number and raw value: an integer, or the bytes of text, bytes or a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

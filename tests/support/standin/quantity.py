@@ -11,7 +11,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 def amount(text: str) -> Decimal | None:
-    """Its value; None if the text is no quantity."""
+    """Return the value, or None if the text is not a quantity."""
     found = _FORM.match(text)
     if found is None:
         return None
@@ -24,7 +24,9 @@ def amount(text: str) -> Decimal | None:
 
 
 def canonical(text: str) -> str | None:
-    """The form that the server stores: no fraction, the largest suffix that keeps the value; None if no quantity."""
+    """Return the form that the server stores: no fraction, the largest suffix that keeps the value. None if it is not a
+    quantity.
+    """
     value = amount(text)
     if value is None:
         return None

@@ -30,14 +30,14 @@ _EVERYBODY = (
 def allows_resource(
     store: Store, caller: Caller, verb: str, group: str, resource: str, *, namespace: str = "", name: str = ""
 ) -> bool:
-    """Whether some rule lets the caller do this; ``resource`` may be ``pods/eviction``."""
+    """Report whether some rule lets the caller do this. ``resource`` may be ``pods/eviction``."""
     return why(store, caller, verb, group, resource, namespace=namespace, name=name) is not None
 
 
 def why(
     store: Store, caller: Caller, verb: str, group: str, resource: str, *, namespace: str = "", name: str = ""
 ) -> str | None:
-    """Which binding lets the caller do this; None when none does."""
+    """Return the binding that lets the caller do this, or None if none does."""
     if MASTERS in caller.groups:
         return ""
     for rule, binding in _bound(store, caller, namespace):
@@ -47,12 +47,12 @@ def why(
             and _covers(rule.get("resources") or [], resource)
             and (not rule.get("resourceNames") or name in rule["resourceNames"])
         ):
-            return _told(binding, caller) if binding else ""
+            return _reported(binding, caller) if binding else ""
     return None
 
 
 def allows_path(store: Store, caller: Caller, verb: str, path: str) -> bool:
-    """Whether some rule lets the caller read a path that is no resource."""
+    """Report whether some rule lets the caller read a path that is not a resource."""
     if MASTERS in caller.groups:
         return True
     return any(
@@ -79,12 +79,12 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def rules(store: Store, caller: Caller, namespace: str) -> Iterator[JSON]:
-    """Every rule that holds for the caller in this namespace ("" for cluster-scoped objects)."""
+    """Return every rule that holds for the caller in this namespace ("" for cluster-scoped objects)."""
     return (rule for rule, _ in _bound(store, caller, namespace))
 
 
 def _bound(store: Store, caller: Caller, namespace: str) -> Iterator[tuple[JSON, JSON | None]]:
-    """Each rule with the binding that it comes by; None for what everybody may do."""
+    """Return each rule with its binding, or None for the rules of every user."""
     if "system:authenticated" in caller.groups:
         for rule in _EVERYBODY:
             yield rule, None
@@ -99,14 +99,14 @@ def _bound(store: Store, caller: Caller, namespace: str) -> Iterator[tuple[JSON,
                     yield rule, binding
 
 
-def _told(binding: JSON, caller: Caller) -> str:
-    """Why something is allowed, in the server's words."""
+def _reported(binding: JSON, caller: Caller) -> str:
+    """Return why something is allowed, in the server's words."""
     meta, ref = binding["metadata"], binding["roleRef"]
     name = f"{meta['name']}/{meta['namespace']}" if meta.get("namespace") else meta["name"]
     subject = next(s for s in binding["subjects"] if _names({"subjects": [s]}, caller, meta.get("namespace", "")))
     who = f"{subject['name']}/{subject['namespace']}" if subject["kind"] == "ServiceAccount" else subject["name"]
-    told = f'{binding["kind"]} "{name}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
-    return f"RBAC: allowed by {told}"
+    message = f'{binding["kind"]} "{name}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
+    return f"RBAC: allowed by {message}"
 
 
 def _names(binding: JSON, caller: Caller, namespace: str) -> bool:
@@ -143,7 +143,7 @@ def _aggregated(store: Store, wanted: list[JSON]) -> Iterator[JSON]:
 
 
 def refusal_text(call: Call) -> str:
-    """Why a call is forbidden, in the server's words."""
+    """Return why a call is forbidden, in the server's words."""
     where = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
     return (
         f'User "{call.caller.name}" cannot {call.verb} resource "{call.resource}" in API group "{call.group}" {where}'

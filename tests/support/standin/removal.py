@@ -1,4 +1,4 @@
-"""Deleting: in grace, behind finalizers, by eviction."""
+"""Deletion: in grace, behind finalizers, by eviction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PERMANENT = ("default", "kube-public", "kube-system")
 
 
 class Removal:
-    """The verbs that end objects."""
+    """The verbs that delete objects."""
 
     def __init__(self, writes: Writes, admission: Admission) -> None:
         self.writes, self._admission = writes, admission
@@ -45,7 +45,7 @@ class Removal:
         return 200, last if strategies.of(kind).returns_deleted else _success(call, value)
 
     def _grace(self, call: Call, value: JSON, options: JSON) -> int:
-        """Seconds until the object may go."""
+        """Return the seconds until the object may be deleted."""
         if not strategies.of(call.kind).graceful:
             return 0
         asked = options.get("gracePeriodSeconds", call.query.get("gracePeriodSeconds"))
@@ -54,7 +54,7 @@ class Removal:
         return 0 if over or not value["spec"].get("nodeName") else max(seconds, 0)
 
     def _begin(self, call: Call, value: JSON, old: JSON, seconds: int) -> JSON:
-        """The object stays, marked; a later deletion can only shorten the wait."""
+        """Mark the object as being deleted. A later deletion can only shorten the wait."""
         meta = value["metadata"]
         if "deletionTimestamp" in meta and meta.get("deletionGracePeriodSeconds", 0) <= seconds:
             return value
@@ -89,10 +89,10 @@ class Removal:
         return 201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     def _spend(self, call: Call, pod: JSON) -> None:
-        """Take one from the pod's budget.
+        """Use one eviction of the pod's budget.
 
         Raises:
-            RefusalError: 429, nothing left
+            RefusalError: 429, the budget is used up
         """
         found = disruption.budgets(self.writes.store, pod)
         if not found or disruption.unguarded(pod):
@@ -108,7 +108,7 @@ class Removal:
 
 
 def _check_preconditions(call: Call, value: JSON, options: JSON) -> None:
-    """The object must be the one that was meant.
+    """Refuse the deletion unless the object is the requested one.
 
     Raises:
         RefusalError: 409
@@ -127,7 +127,7 @@ def _precondition(what: str, wanted: str, have: str) -> str:
 
 
 def _with_propagation(value: JSON, call: Call, options: JSON) -> JSON:
-    """Foreground and orphan deletion are finalizers that a collector takes off."""
+    """Add finalizers for foreground and orphan deletion, which a collector removes."""
     policy = options.get("propagationPolicy", call.query.get("propagationPolicy"))
     name = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(policy or "")
     if name is None or name in (value["metadata"].get("finalizers") or []):

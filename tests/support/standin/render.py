@@ -1,4 +1,4 @@
-"""Answers as the client wants them: JSON, YAML, tables, metadata alone."""
+"""Answers in the form that the client requests: JSON, YAML, tables, metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _META = "meta.k8s.io"
 
 
 class Rendered(msgspec.Struct):
-    """What goes over the wire; ``lines`` instead of ``body`` for a watch, ``session`` for a WebSocket."""
+    """An answer as it is sent: ``lines`` instead of ``body`` for a watch, ``session`` for a WebSocket."""
 
     code: int
     media: str
@@ -41,7 +41,7 @@ def refused(refusal: RefusalError) -> Rendered:
 
 
 def wanted(accept: str) -> tuple[str, str]:
-    """Media type and ``as`` (Table, PartialObjectMetadata, ...) of the first one that can be served.
+    """Return media type and ``as`` (Table, PartialObjectMetadata, ...) of the first form that can be served.
 
     Raises:
         RefusalError: 406
@@ -60,7 +60,7 @@ def wanted(accept: str) -> tuple[str, str]:
 
 
 def answer(call: Call, code: int, value: JSON) -> Rendered:
-    """An object, list or status in the form that was asked for."""
+    """Return an object, list or status in the requested form."""
     media, form = wanted(call.accept)
     value = shaped(call, value, form)
     headers = {"Warning": ", ".join(map(_warning, call.warnings))} if call.warnings else {}
@@ -72,13 +72,13 @@ def answer(call: Call, code: int, value: JSON) -> Rendered:
 
 
 def _warning(text: str) -> str:
-    """RFC 7234, 5.5, in UTF-8: ``http.server`` writes headers as Latin-1."""
+    """Encode a warning by RFC 7234, 5.5, in UTF-8: ``http.server`` writes headers as Latin-1."""
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{quoted}"'.encode().decode("latin-1")
 
 
 def shaped(call: Call, value: JSON, form: str) -> JSON:
-    """A table or metadata where the client wants that; list items as the server writes them."""
+    """Return a table or metadata if the client requests that, with list items as the server writes them."""
     kind = call.kind
     if value.get("kind") == "Status":
         return value
@@ -102,7 +102,7 @@ def shaped(call: Call, value: JSON, form: str) -> JSON:
 
 
 def _item(kind: Kind, row: JSON) -> JSON:
-    """Items of built-in lists do not repeat their kind."""
+    """Return an item of a list. Items of built-in lists do not repeat their kind."""
     if kind.custom is not None:
         return versioned(kind, row)
     row = versioned(kind, row)
@@ -110,7 +110,7 @@ def _item(kind: Kind, row: JSON) -> JSON:
 
 
 def versioned(kind: Kind, value: JSON) -> JSON:
-    """The stored object in the version that was asked for."""
+    """Return the stored object in the requested version."""
     if kind.bucket == "events":
         return events.shown(kind, value)
     if value.get("kind") != kind.kind or value.get("apiVersion") == kind.api_version:
@@ -119,7 +119,7 @@ def versioned(kind: Kind, value: JSON) -> JSON:
 
 
 def lines(call: Call, events: Iterator[JSON]) -> Iterator[JSON]:
-    """A watch's events, their objects in the form that was asked for."""
+    """Return a watch's events, with their objects in the requested form."""
     _, form = wanted(call.accept)
     first = True
     for event in events:

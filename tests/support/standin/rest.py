@@ -44,7 +44,7 @@ class Rest:
         }
 
     def selected(self, call: Call) -> selectors.Matches:
-        """The test that the query's selectors make."""
+        """Return the test of the query's selectors."""
         by_label = selectors.labels(call.query.get("labelSelector", ""))
         own = tuple(row["jsonPath"] for row in (call.kind.custom or {}).get("selectableFields") or ())
         by_field = selectors.fields(
@@ -75,7 +75,7 @@ class Rest:
         return 201, self.writes.put(call, events.stored(call.kind, value), None)
 
     def _may_create(self, call: Call) -> None:
-        """An apply or update of what is not there needs the right to create, asked for when it is about to be."""
+        """Require the right to create for an apply or update of an object that does not exist."""
         where = {"namespace": call.namespace, "name": call.name}
         if not rbac.allows_resource(self._store, call.caller, "create", call.group, call.kind.plural, **where):
             why = rbac.refusal_text(msgspec.structs.replace(call, verb="create"))
@@ -114,7 +114,7 @@ class Rest:
         return 200, self._replace(call, old, value, applied=False)
 
     def _replace(self, call: Call, old: JSON, value: JSON, *, applied: bool) -> JSON:
-        """Store a changed object; nothing is written when nothing changed."""
+        """Store a changed object. If nothing changed, write nothing."""
         stored, old = old, events.shown(call.kind, old)
         objects.complete_update(call, old, value)
         if not applied:
@@ -133,7 +133,7 @@ class Rest:
         return self.writes.put(call, value, stored)
 
     def _may_go(self, value: JSON) -> bool:
-        """Whether nothing holds back an object whose deletion was asked for."""
+        """Report whether an object whose deletion was requested has no finalizers and no wait left."""
         meta = value["metadata"]
         return not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
 
@@ -194,7 +194,7 @@ class Rest:
 
 
 def same(old: JSON, new: JSON) -> bool:
-    """Whether only times of managedFields differ."""
+    """Report whether only times of managedFields differ."""
     return _untimed(old) == _untimed(new)
 
 

@@ -1,4 +1,4 @@
-"""Questions that are asked by creating an object: who am I, may I, is this token good."""
+"""Reviews, which are requested by creating an object: the caller's identity, its rights, the validity of a token."""
 
 from __future__ import annotations
 

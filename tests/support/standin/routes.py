@@ -1,4 +1,4 @@
-"""From a URL to what it asks."""
+"""Parse a URL to a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_NAMESPACE = ("status", "finalize")
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A resource path, read but not yet looked up."""
+    """A resource path, parsed but not yet looked up."""
 
     verb: str
     group: str
@@ -23,17 +23,17 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def query(text: str) -> dict[str, str]:
-    """The last value of each parameter."""
+    """Return the last value of each parameter."""
     return dict(parse_qsl(text, keep_blank_values=True))
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Every value of the parameter ``command``."""
+    """Return every value of the parameter ``command``."""
     return tuple(value for key, value in parse_qsl(text, keep_blank_values=True) if key == "command")
 
 
 def route(method: str, path: str, parameters: dict[str, str]) -> Route | None:
-    """None when the path is no resource's."""
+    """Return the route, or None if the path is not that of a resource."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]

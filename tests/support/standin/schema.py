@@ -1,4 +1,4 @@
-"""Reading schemas: the recorded ones of built-in kinds and those of custom resources, in one reduced form.
+"""Reduced schemas, in one form for the recorded ones of built-in kinds and those of custom resources.
 
 A node is a dict with ``type``, ``properties``, ``additionalProperties``, ``items``, or ``ref`` to a recorded
 definition; ``list`` (atomic, set, map), ``keys``, ``map`` (atomic, granular), ``patch`` and ``merge_key`` say how lists
@@ -34,7 +34,7 @@ _DROPPED_WHEN_ZERO = {
     "apis.meta.v1.Condition": {"observedGeneration"},
     "core.v1.ContainerStateTerminated": {"signal"},
 }
-"""Optional fields that are no pointers: the real server leaves false and 0 out. The schema does not tell."""
+"""Optional fields that are not pointers, where the real server omits false and 0. The schema does not show which."""
 
 _NULL_WHEN_MISSING = {
     "core.v1.NodeCondition": ("lastHeartbeatTime", "lastTransitionTime"),
@@ -45,17 +45,17 @@ _NULL_WHEN_MISSING = {
     "events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
     "apps.v1.DaemonSetCondition": ("lastTransitionTime",),
 }
-"""Times that are no pointers: written as null."""
+"""Times that are not pointers: written as null."""
 _NULL_WHEN_EMPTY = {
     "core.v1.PodSpec": ("containers",),
     "rbac.v1.ClusterRole": ("rules",),
     "rbac.v1.Role": ("rules",),
 }
-"""Lists that are written as null when they are empty."""
+"""Lists that are written as null if they are empty."""
 
 
 def root(kind: Kind) -> JSON:
-    """The schema of a kind's objects."""
+    """Return the schema of a kind's objects."""
     if kind.custom is None:
         return {"ref": kind.schema}
     own = reduced(kind.custom.get("schema", {}).get("openAPIV3Schema") or {})
@@ -64,7 +64,7 @@ def root(kind: Kind) -> JSON:
 
 
 def resolve(node: JSON) -> JSON:
-    """The definition behind a reference; its name is kept as ``name``."""
+    """Return the definition behind a reference, with its name as ``name``."""
     name = node.get("ref")
     return node if name is None else _recorded(name)
 
@@ -86,7 +86,7 @@ _SAME = ("type", "default", "nullable", "enum", "required")
 
 
 def reduced(schema: JSON) -> JSON:
-    """A custom resource's ``openAPIV3Schema`` in the form used here."""
+    """Return a custom resource's ``openAPIV3Schema`` in the form used here."""
     node: JSON = {key: schema[key] for key in _SAME if key in schema}
     node.update({new: schema[old] for old, new in _KEPT.items() if old in schema})
     if "properties" in schema:
@@ -98,7 +98,7 @@ def reduced(schema: JSON) -> JSON:
 
 
 def child(node: JSON, name: str) -> JSON:
-    """The schema of a field or map entry; ``ANY`` where nothing is said."""
+    """Return the schema of a field or map entry, ``ANY`` if the schema states nothing."""
     found = resolve(node)
     properties: JSON = found.get("properties", {})
     entry: JSON = properties.get(name) or found.get("additionalProperties") or ANY
@@ -119,8 +119,8 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")
 
 
 class Decoder:
-    """Reads a built-in object as the server's own types would: unknown fields are dropped and counted, wrong types
-    refused, empty optional fields left out, quantities and times made canonical.
+    """A reader of built-in objects that decodes as the server's own types do. Unknown fields are dropped and counted,
+    wrong types refused, empty optional fields omitted, quantities and times made canonical.
     """
 
     def __init__(self, kind: str) -> None:
@@ -128,7 +128,7 @@ class Decoder:
         self.unknown: list[str] = []
 
     def read(self, node: JSON, value: Any, path: str = "", owner: str = "") -> Any:
-        """The canonical value.
+        """Return the canonical value.
 
         Raises:
             RefusalError: 400, a value of the wrong JSON type
@@ -227,7 +227,7 @@ class Decoder:
 
 
 def _go_name(node: JSON) -> str:
-    """A field's type as Go writes it."""
+    """Return a field's type as Go writes it."""
     found = resolve(node)
     if "name" in found:
         return _go_type(found["name"])
@@ -244,7 +244,7 @@ def _go_type(wanted: str) -> str:
 
 
 def _empty(value: Any, node: JSON, *, zero: bool) -> bool:
-    """Whether the server leaves this optional field out. Free JSON, as in a definition's defaults, stays as it is."""
+    """Report whether the server omits this optional field. Free JSON, as in a definition's defaults, stays as it is."""
     if "default" in node or node.get("ref", "").endswith(".JSON"):
         return False
     if value == "" or value == []:
@@ -255,5 +255,5 @@ def _empty(value: Any, node: JSON, *, zero: bool) -> bool:
 
 
 def stamp(moment: datetime, *, micro: bool = False) -> str:
-    """A time as the API writes it: whole seconds, or microseconds for event and lease times."""
+    """Return a time as the API writes it: whole seconds, or microseconds for event and lease times."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")

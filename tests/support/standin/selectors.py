@@ -1,4 +1,4 @@
-"""Label and field selectors, as lists and watches take them."""
+"""Label and field selectors of lists and watches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.standin.answers import bad_request
 
 JSON = dict[str, Any]
 Matches = Callable[[JSON], bool]
-"""Whether an object is selected."""
+"""Reports whether an object is selected."""
 
 _SET = re.compile(r"^(\S+)\s+(in|notin)\s*\(([^()]*)\)$")
 _EQUAL = re.compile(r"^([^\s=!<>]+)\s*(==|=|!=)\s*([^\s()]*)$")
@@ -23,17 +23,17 @@ def everything(_: JSON) -> bool:
 
 
 def labels(text: str) -> Matches:
-    """A matcher from ``a=b,c in (d,e),!f``.
+    """Return a matcher of ``a=b,c in (d,e),!f``.
 
     Raises:
-        RefusalError: 400, the text is no selector
+        RefusalError: 400, the text is not a selector
     """
     tests = [_requirement(part.strip()) for part in _split(text)] if text.strip() else []
     return lambda value: all(test(value["metadata"].get("labels") or {}) for test in tests)
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside brackets."""
+    """Split at the commas outside brackets."""
     return re.split(r",(?![^(]*\))", text)
 
 
@@ -77,7 +77,7 @@ def _compares(have: str | None, limit: int, more: bool) -> bool:
 
 
 def of_object(selector: JSON | None) -> Callable[[dict[str, str]], bool]:
-    """A test of labels from a ``LabelSelector``; none selects nothing, an empty one everything."""
+    """Return a test of labels from a ``LabelSelector``. None selects nothing, an empty one everything."""
     if selector is None:
         return lambda have: False
     tests: list[Callable[[dict[str, str]], bool]] = [
@@ -139,7 +139,8 @@ _REGARDING = {
 def fields(
     text: str, bucket: str, *, selectable: tuple[str, ...] = (), regarding: bool = False, custom: bool = False
 ) -> Matches:
-    """A matcher from ``metadata.name=a,spec.nodeName!=b``; only the fields that the real server knows for this kind.
+    """Return a matcher of ``metadata.name=a,spec.nodeName!=b``, with only the fields that the real server knows for
+    this kind.
 
     Args:
         selectable: a custom resource's own fields, as ``.spec.nodeName``

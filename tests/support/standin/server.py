@@ -1,4 +1,4 @@
-"""The server: who may ask, what is asked, and what answers it."""
+"""The server: authenticate, authorize and answer requests."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext | None = None
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """The handshake is left to the connection's own thread: a slow client must not keep the others waiting."""
+        """Accept a connection. The handshake is left to the connection's own thread: a slow client must not delay the
+        others.
+        """
         connection, address = super().get_request()
         if self.context is not None:
             connection = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is no news."""
+        """Ignore clients that disconnect in the middle of a request."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -109,7 +111,7 @@ class Standin:
         self._cut()
 
     def stop_listening(self) -> None:
-        """Refuse connections until ``listen_again``; everything stored stays."""
+        """Refuse connections until ``listen_again``. Stored objects stay."""
         self._server.shutdown()
         self._server.server_close()
         self.control.drop()
@@ -138,7 +140,7 @@ class Standin:
             self.rest.create(Call("create", kind, Caller("system:apiserver"), name, name, body=body))
 
     def _written(self, call: Call, value: JSON) -> None:
-        """Called after every write: the table of kinds follows the definitions, objects go with theirs."""
+        """Update after every write: the table of kinds follows the definitions, and objects are deleted with theirs."""
         if call.kind.bucket != crds.BUCKET:
             return
         self.kinds.replace_custom(crds.kinds(self.store))
@@ -150,10 +152,10 @@ class Standin:
     def answer(
         self, method: str, path: str, parameters: str, headers: dict[str, str], body: bytes, alive: Callable[[], bool]
     ) -> Rendered:
-        """Everything that a request leads to.
+        """Answer a request.
 
         Raises:
-            RefusalError: whatever the server says no with
+            RefusalError: the server refuses the request
         """
         caller = impersonated(self.store, self.tokens.caller(headers.get("authorization")), headers)
         asked = query(parameters)
@@ -181,7 +183,7 @@ class Standin:
             raise forbidden(call.kind.plural, call.group, call.name, rbac.refusal_text(call))
 
     def _document(self, method: str, path: str, caller: Caller, headers: dict[str, str]) -> Rendered:
-        """Discovery, version and health."""
+        """Return the documents of discovery, version and health."""
         path = path.rstrip("/") or "/"
         public = path in ("/healthz", "/livez", "/readyz", "/version")
         if not public and not rbac.allows_path(self.store, caller, method.lower(), path):
@@ -264,7 +266,7 @@ class Standin:
 
 
 def _unknown(found: Route) -> Kind:
-    """A kind that is not there: whether one may ask for it is decided first."""
+    """Return a kind that does not exist: authorization comes first."""
     return Kind(found.group, found.version, "", found.plural, "", bool(found.namespace), ())
 
 

@@ -1,4 +1,4 @@
-"""Objects, their versions, and what happened to them. One lock guards all of it."""
+"""Objects, their versions, and their events. One lock guards them all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT = 20_000
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One write. ``before`` is None for a created object; ``object`` is the last state for a deleted one."""
+    """A write. ``before`` is None for a created object; ``object`` is the last state of a deleted one."""
 
     revision: int
     bucket: str
@@ -27,13 +27,13 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def clone(value: JSON) -> JSON:
-    """A deep copy, made the quick way. Stored objects are never changed in place."""
+    """Return a deep copy, by the fast codec. Stored objects are never changed in place."""
     copied: JSON = msgspec.json.decode(msgspec.json.encode(value))
     return copied
 
 
 class Store:
-    """Everything the server remembers."""
+    """All objects and events of the server."""
 
     def __init__(self) -> None:
         lock = threading.RLock()
@@ -44,7 +44,7 @@ class Store:
         self.oldest = 0
         """Watches may start from this revision or a later one."""
         self.complete_from = 0
-        """Watches that have seen this revision have missed nothing: they may go on."""
+        """Watches that have seen this revision have missed nothing and may continue."""
         self._buckets: dict[str, dict[Key, JSON]] = {}
         self._history: deque[Event] = deque()
 
@@ -53,13 +53,13 @@ class Store:
             return self._buckets.get(bucket, {}).get((namespace, name))
 
     def items(self, bucket: str, namespace: str | None = None) -> list[JSON]:
-        """In the order of their keys; ``namespace`` None means all."""
+        """Return objects in the order of their keys. ``namespace`` None means all."""
         with self.changed:
             found = self._buckets.get(bucket, {})
             return [found[key] for key in sorted(found) if namespace is None or key[0] == namespace]
 
     def put(self, bucket: str, value: JSON) -> JSON:
-        """Create or replace; the stored object is the given one with its new version."""
+        """Create or replace an object. The stored object is the given one with its new version."""
         with self.changed:
             key = _key(value)
             before = self._buckets.setdefault(bucket, {}).get(key)
@@ -70,7 +70,7 @@ class Store:
             return stored
 
     def remove(self, bucket: str, value: JSON) -> JSON:
-        """Take it out; the answer is its last state, at the version of the removal."""
+        """Remove an object and return its last state, at the version of the removal."""
         with self.changed:
             before = self._buckets[bucket].pop(_key(value))
             self.revision += 1
@@ -86,18 +86,20 @@ class Store:
         self.changed.notify_all()
 
     def heard(self, bucket: str) -> threading.Condition:
-        """Notified of each write to one bucket: a watch need not wake up for the others. It has the same lock."""
+        """Return the condition notified of each write to one bucket, so that watches of others do not wake up. It has
+        the same lock.
+        """
         with self.changed:
             return self._heard[bucket]
 
     def beyond(self, revision: int, seconds: float) -> int:
-        """Wait for a write after a revision, so long at most; the revision then."""
+        """Wait for a write after a revision, up to the given seconds. Return the revision then."""
         with self.changed:
             self.changed.wait_for(lambda: self.revision > revision, max(seconds, 0.0))
             return self.revision
 
     def since(self, bucket: str, revision: int) -> Iterator[Event]:
-        """What happened after a revision, oldest first."""
+        """Return the events after a revision, oldest first."""
         with self.changed:
             found: list[Event] = []
             for event in reversed(self._history):
@@ -108,7 +110,7 @@ class Store:
         return reversed(found)
 
     def expire(self) -> None:
-        """Forget the history: a new watch from any earlier version gets 410. Those that are open go on."""
+        """Forget the history: a new watch from any earlier version gets 410. Open watches continue."""
         with self.changed:
             self.complete_from = self.revision
             self.revision += 1

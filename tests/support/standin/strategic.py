@@ -16,7 +16,7 @@ _DELETE, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
 def apply(target: JSON, patch: JSON, node: JSON) -> JSON:
-    """A new object.
+    """Return the patched object.
 
     Raises:
         RefusalError: 500, an unknown directive, or an element of a merged list without its key
@@ -92,8 +92,8 @@ def _go_map(value: JSON) -> str:
 
 
 def _ordered(have: list[Any], order: list[Any], before: list[Any], node: JSON) -> list[Any]:
-    """What the patch names in the patch's order, what it does not name in the server's; where the server knows both,
-    the server's order decides which comes next, else the patch goes first.
+    """Return the elements named by the patch in its order, and others in the server's order. If the server knows both,
+    its order decides which comes next, else the patch goes first.
     """
     key = node.get("merge_key")
 

@@ -1,4 +1,4 @@
-"""What differs from kind to kind: what the server fills in, what it resets, what it refuses."""
+"""Differences between kinds: the fields that the server fills in, resets or refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSON = dict[str, Any]
 Fill = Callable[[JSON], None]
 """Change a new object in place."""
 Check = Callable[[JSON, JSON | None], list[Cause]]
-"""Faults of an object; the second is what it replaces, None on create."""
+"""Returns errors of an object. The second argument is the replaced object, None on create."""
 
 
 def nothing(_: JSON) -> None:
@@ -36,13 +36,13 @@ class Strategy(msgspec.Struct, frozen=True):
     fill: Fill = nothing
     """Defaults, on create and update."""
     on_update: Callable[[JSON, JSON], None] = unchanged
-    """What an update of the old into the new object counts."""
+    """Counters that an update of the old into the new object changes."""
     on_create: Fill = nothing
     admit: Fill = nothing
-    """What the built-in admission plugins add to a new object."""
+    """Fields that the built-in admission plugins add to a new object."""
     check: Check = fine
     generation: bool = False
-    """Counts changes of its spec in ``metadata.generation``."""
+    """Whether changes of its spec count in ``metadata.generation``."""
     status: bool = False
     """Status is only written through its subresource, and dropped on create."""
     keeps_status: bool = False
@@ -51,7 +51,7 @@ class Strategy(msgspec.Struct, frozen=True):
     """An update may leave out resourceVersion."""
     create_on_update: bool = False
     graceful: bool = False
-    """Deletion waits for somebody to end it."""
+    """Whether deletion waits until another actor ends it."""
     returns_deleted: bool = False
 
 
@@ -167,7 +167,7 @@ _TABLE: dict[str, Strategy] = {
 
 
 def of(kind: Kind) -> Strategy:
-    """The rules of a kind. A custom resource with a status subresource has it written apart."""
+    """Return the rules of a kind. The status of a custom resource with that subresource is written separately."""
     if kind.custom is not None:
         return Strategy(
             check=crds.validator(kind), generation=True, status="status" in kind.subresources, unconditional=False

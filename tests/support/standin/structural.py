@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: pruning, defaults, validation, with the real server's sentences."""
+"""Structural schemas of custom resources: pruning, defaults, validation, with the real server's messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _JSON_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", in
 
 
 def pruned(node: JSON, value: Any, path: str, unknown: list[str]) -> Any:
-    """Without the fields that the schema does not name; their paths are added to ``unknown``."""
+    """Return a value without the fields that the schema does not name. Their paths are added to ``unknown``."""
     if isinstance(value, list):
         entry = node.get("items")
         return [pruned(entry, one, f"{path}[{n}]", unknown) for n, one in enumerate(value)] if entry else value
@@ -37,7 +37,7 @@ def pruned(node: JSON, value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def default(node: JSON, value: Any) -> None:
-    """Put in the defaults, in place. A null where null is not allowed counts as missing, and is taken away."""
+    """Insert the defaults in place. A null where null is not allowed counts as missing, and is removed."""
     if isinstance(value, list) and "items" in node:
         for one in value:
             default(node["items"], one)
@@ -63,7 +63,7 @@ def _copied(value: Any) -> Any:
 
 
 def causes(schema: JSON, new: JSON, old: JSON | None) -> list[Cause]:
-    """Everything wrong with an object; CEL rules are only asked when the rest is right."""
+    """Return all errors of an object. CEL rules are evaluated only if the rest is valid."""
     found: list[Cause] = []
     for name, child in (schema.get("properties") or {}).items():
         if name in new and name != "metadata":
@@ -141,7 +141,7 @@ def _wrong_type(node: JSON, value: Any, field: str) -> Cause:
 
 
 def _own(node: JSON, value: Any, field: str) -> list[Cause]:
-    """Limits on the value itself."""
+    """Check limits on the value itself."""
     found: list[Cause] = []
     allowed = node.get("enum")
     if allowed and value not in allowed:
@@ -203,7 +203,9 @@ def _list(node: JSON, value: list[Any], field: str) -> list[Cause]:
 
 
 def _rules(node: JSON, new: Any, old: Any, field: str) -> list[Cause]:
-    """The ``x-kubernetes-validations`` of a value and of all below it. Rules about ``oldSelf`` wait for an update."""
+    """Evaluate the ``x-kubernetes-validations`` of a value and of everything below it. Rules about ``oldSelf`` apply
+    only to updates.
+    """
     found: list[Cause] = []
     for rule in node.get("x-kubernetes-validations") or ():
         variables = {"self": new, **({"oldSelf": old} if old is not None else {})}
@@ -235,7 +237,7 @@ def _holds(rule: str, variables: JSON) -> bool:
 
 
 def faults(schema: JSON, field: str) -> list[Cause]:
-    """Why a schema is not structural, as far as it is looked at: types everywhere, rules that can be read."""
+    """Return why a schema is not structural, as far as it is checked: types everywhere, rules that can be parsed."""
     found: list[Cause] = []
     untyped = not (schema.get("type") or schema.get("x-kubernetes-int-or-string"))
     if untyped and not schema.get("x-kubernetes-preserve-unknown-fields"):

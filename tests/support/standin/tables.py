@@ -1,4 +1,4 @@
-"""Server-side tables: what ``kubectl get`` prints. Columns of built-in kinds are as recorded, cells are made here."""
+"""Server-side tables: what ``kubectl get`` prints. Columns of built-in kinds are as recorded, cells are built here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FALLBACK = (Column("Name", "string", "name"), Column("Created At", "date"))
 
 
 def table(kind: Kind, rows: list[JSON], meta: JSON, *, objects: str = "Metadata") -> JSON:
-    """A ``Table`` of these rows. ``objects``: what comes with each row, ``None``, ``Metadata`` or ``Object``."""
+    """Build a ``Table`` of these rows. ``objects`` is what each row carries: ``None``, ``Metadata`` or ``Object``."""
     columns = kind.columns or _FALLBACK
     return {
         "kind": "Table",
@@ -81,7 +81,7 @@ def _text(value: Any) -> str:
 
 
 def age(text: str | None) -> str:
-    """``5d3h``, the way kubectl prints how long ago something was."""
+    """Return an age as kubectl prints it, such as ``5d3h``."""
     if not text:
         return UNKNOWN
     seconds = int((datetime.now(UTC) - datetime.fromisoformat(text.replace("Z", "+00:00"))).total_seconds())

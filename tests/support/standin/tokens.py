@@ -24,7 +24,7 @@ ADMIN = Caller("admin", ("system:masters", "system:authenticated"), "1")
 
 
 class Tokens:
-    """Who may come in. A service account's token dies with the account, or the pod that it is bound to."""
+    """The valid tokens. A service account's token ends with the account, or with the pod to which it is bound."""
 
     def __init__(self, store: Store, admin: str) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def caller(self, header: str | None) -> Caller:
-        """Who an Authorization header names.
+        """Return the caller that an Authorization header names.
 
         Raises:
             RefusalError: 401
@@ -49,7 +49,7 @@ class Tokens:
         return found
 
     def service_account(self, token: str) -> Caller | None:
-        """The account of a token that this server issued and that still holds."""
+        """Return the account of a token that this server issued and that is still valid."""
         claims = self._claims(token)
         if claims is None or claims["exp"] < datetime.now(UTC).timestamp():
             return None
@@ -76,7 +76,7 @@ class Tokens:
         """Answer a TokenRequest for the service account that the call names.
 
         Raises:
-            RefusalError: 404, no such account or pod
+            RefusalError: 404, the account or pod does not exist
         """
         account = self._store.get("serviceaccounts.", call.namespace, call.name)
         if account is None:

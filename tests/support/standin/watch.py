@@ -1,4 +1,4 @@
-"""Watches: what happens after a version, as lines of JSON."""
+"""Watches: the events after a version, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP_S = 0.25
 
 
 class Watch:
-    """One open watch. ``alive`` says whether the connection may go on."""
+    """An open watch. ``alive`` reports whether the connection may continue."""
 
     def __init__(self, store: Store, call: Call, selected: Matches, alive: Callable[[], bool]) -> None:
         self._store, self._call, self._selected, self._alive = store, call, selected, alive
@@ -39,7 +39,7 @@ class Watch:
             raise too_large(self._from, store.revision)
 
     def events(self) -> Iterator[JSON]:
-        """The lines to send, forever or until the time is over. None-like pauses are not visible."""
+        """Yield the lines to send, forever or until the time is over. Pauses are not visible."""
         with self._store.changed:
             at = self._from
             rows = self._rows() if at == 0 or self._initial else []
@@ -59,7 +59,7 @@ class Watch:
         return [row for row in rows if self._selected(row)]
 
     def _follow(self, at: int) -> Iterator[JSON]:
-        said = time.monotonic()
+        answer = time.monotonic()
         heard = self._store.heard(self._call.kind.bucket)
         while self._alive() and time.monotonic() < self._until:
             with heard:
@@ -74,14 +74,14 @@ class Watch:
             for event in found:
                 if line := self._line(event):
                     yield line
-                    said = time.monotonic()
+                    answer = time.monotonic()
             at = now
-            if self._bookmarks and time.monotonic() - said > BOOKMARK_EVERY_S:
-                said = time.monotonic()
+            if self._bookmarks and time.monotonic() - answer > BOOKMARK_EVERY_S:
+                answer = time.monotonic()
                 yield self._bookmark(at)
 
     def _line(self, event: Event) -> JSON | None:
-        """The event as this watch sees it: an object that starts to match is added, one that stops is deleted."""
+        """Return the event for this watch: an object that starts to match is added, one that stops is deleted."""
         namespace = self._call.home
         if namespace and event.object["metadata"].get("namespace") != namespace:
             return None

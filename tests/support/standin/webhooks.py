@@ -1,4 +1,4 @@
-"""Admission webhooks, called by URL over TLS with their own certificate authority; behind a Service is nobody."""
+"""Admission webhooks, called by URL over TLS with their own certificate authority. A Service has no backend."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check(new: JSON, _: JSON | None) -> list[Cause]:
 
 
 class Webhooks:
-    """Calls the hooks that a write matches."""
+    """The plugin that calls the hooks that a write matches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class Webhooks:
             self._ask(hook, call, value, old)
 
     def _service(self, hook: JSON) -> None:
-        """Raises OSError for a hook that is a Service: no pods run here, so nobody is behind one."""
+        """Raise OSError for a hook that is a Service: no pods run here, so a Service has no backend."""
         service = hook["clientConfig"].get("service")
         if service is None:
             return
@@ -100,10 +100,10 @@ class Webhooks:
         return [hook for hook in rows if matching.matches(self._store, call, hook, value, old, key="rules")]
 
     def _ask(self, hook: JSON, call: Call, value: JSON | None, old: JSON | None) -> JSON | None:
-        """The hook's response; None where it failed and that is to be ignored.
+        """Return the hook's response, or None if it failed and failures are to be ignored.
 
         Raises:
-            RefusalError: it said no (400 unless it names a larger code), or it failed (500)
+            RefusalError: it refused (400 unless it names a larger code), or it failed (500)
         """
         asked = matching.request(call, str(uuid.uuid4()), clone(value) if value else None, clone(old) if old else None)
         variables = {"object": value, "oldObject": old, "request": asked}

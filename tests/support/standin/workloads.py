@@ -1,4 +1,4 @@
-"""Rules of pods and of what is made from pod templates."""
+"""Rules of pods and of objects with pod templates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHANGEABLE = (
 
 
 def fill_pod(value: JSON) -> None:
-    """A pod's own defaults."""
+    """Fill in a pod's own defaults."""
     fill_pod_spec(value["spec"])
     value["spec"].setdefault("enableServiceLinks", True)
     for container in value["spec"].get("containers") or []:
@@ -38,7 +38,7 @@ def fill_pod(value: JSON) -> None:
 
 
 def fill_pod_spec(spec: JSON) -> None:
-    """What every pod and pod template gets."""
+    """Fill in the defaults of every pod and pod template."""
     for key, default in _POD.items():
         spec.setdefault(key, {} if default == {} else default)
     if "serviceAccountName" in spec:
@@ -86,12 +86,12 @@ def _fill_volume(volume: JSON) -> None:
 
 
 def new_pod(value: JSON) -> None:
-    """The first status."""
+    """Set the first status."""
     value["status"] = {"phase": "Pending", "qosClass": _quality(value["spec"])}
 
 
 def admit_pod(value: JSON) -> None:
-    """Tolerations of a node that is away, and the priority."""
+    """Add the tolerations of an unavailable node, and the priority."""
     spec = value["spec"]
     tolerations = spec.setdefault("tolerations", [])
     for key in _TOLERATED:
@@ -103,7 +103,7 @@ def admit_pod(value: JSON) -> None:
 
 
 def _quality(spec: JSON) -> str:
-    """Guaranteed, Burstable or BestEffort, from cpu and memory alone."""
+    """Return Guaranteed, Burstable or BestEffort, from only cpu and memory."""
     rows = [c.get("resources", {}) for c in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]]
     counted = ("cpu", "memory")
     if not any(name in (row.get(k) or {}) for row in rows for k in ("limits", "requests") for name in counted):
@@ -123,7 +123,7 @@ def check_pod(new: JSON, old: JSON | None) -> list[Cause]:
 
 
 def _comparable(spec: JSON) -> JSON:
-    """A pod's spec without what may change."""
+    """Return a pod's spec without the fields that may change."""
     found = {k: v for k, v in spec.items() if k not in ("activeDeadlineSeconds", "tolerations")}
     for key in ("containers", "initContainers"):
         if found.get(key):
@@ -166,7 +166,7 @@ def _check_container(container: JSON, field: str, names: set[str]) -> list[Cause
 
 
 def _check_extended(resources: JSON, field: str) -> list[Cause]:
-    """Extended resources cannot be overcommitted: requests equal limits."""
+    """Check that extended resources are not overcommitted: requests equal limits."""
     found: list[Cause] = []
     limits = resources.get("limits") or {}
     for name, text in (resources.get("requests") or {}).items():
@@ -186,7 +186,7 @@ def _check_extended(resources: JSON, field: str) -> list[Cause]:
 
 
 def fill_template(value: JSON) -> None:
-    """The defaults of the pods that it will make."""
+    """Fill in the defaults of the pods that the template creates."""
     template = value["spec"].get("template")
     if template:
         fill_pod_spec(template.setdefault("spec", {}))
@@ -206,7 +206,7 @@ def fill_daemon_set(value: JSON) -> None:
 
 
 def count_template(new: JSON, old: JSON) -> None:
-    """A daemon set's template has a generation of its own, in an annotation."""
+    """Count the generation of a daemon set's template, which is in an annotation."""
     before = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE, "1"))
     changed = new["spec"].get("template") != old["spec"].get("template")
     new["metadata"]["annotations"][_TEMPLATE] = str(before + changed)

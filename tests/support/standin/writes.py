@@ -1,4 +1,4 @@
-"""Reading one object, and storing what was made of it, if nobody was quicker."""
+"""Read an object, and store its changed form unless another writer was quicker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OvertakenError(Exception):
 
 
 class Writes:
-    """Compare and store under the store's lock; all that goes before happens outside it."""
+    """Compare and store under the store's lock; all earlier work happens outside it."""
 
     def __init__(self, store: Store, written: Callable[[Call, JSON], None]) -> None:
         self.store, self._written = store, written
@@ -30,7 +30,7 @@ class Writes:
         return found
 
     def retried(self, attempt: Callable[[], Answer]) -> Answer:
-        """Admission may take its time, so nothing is locked meanwhile; who was overtaken begins again."""
+        """Repeat an attempt while others are quicker. Admission may take time, so it holds no lock."""
         while True:
             try:
                 return attempt()
@@ -38,11 +38,11 @@ class Writes:
                 continue
 
     def put(self, call: Call, value: JSON, old: JSON | None) -> JSON:
-        """Store it, if what it was made from is still what is stored.
+        """Store an object if the stored one is still the one from which it was made.
 
         Raises:
             RefusalError: 409, an object to be created exists
-            OvertakenError: somebody else was quicker
+            OvertakenError: another writer was quicker
         """
         bucket, meta = call.kind.bucket, value["metadata"]
         with self.store.changed:

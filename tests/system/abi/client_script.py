@@ -1,4 +1,4 @@
-"""Run in a process of its own, with LD_LIBRARY_PATH as the only hint: unmodified nvidia-ml-py on a simulated node."""
+"""A client on a simulated node, run as its own process: unmodified nvidia-ml-py that gets only LD_LIBRARY_PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state directory with simulated nodes that end with the test."""
+"""A state directory whose simulated nodes stop when the test ends."""
 
 from __future__ import annotations
 

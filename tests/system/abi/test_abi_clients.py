@@ -1,4 +1,4 @@
-"""Unmodified NVML clients on a simulated node: nvidia-ml-py, nvitop and gpustat, each in a process of its own."""
+"""Unmodified NVML clients on a simulated node: nvidia-ml-py, nvitop and gpustat, each in its own process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def run(state_dir: str, name: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """A client that knows nothing but LD_LIBRARY_PATH."""
+    """Run a client that gets only LD_LIBRARY_PATH."""
     environment = {
         "LD_LIBRARY_PATH": str(Path(control.library(state_dir, name)).parent),
         "PATH": os.environ["PATH"],
@@ -103,7 +103,7 @@ def device(lib: ctypes.CDLL, index: int = 0) -> c_void_p:
 
 
 def test_sizes_and_versions_of_structures(state_dir: str, name: str) -> None:
-    """Wrong versions are refused; version 3, which nvidia-ml-py does not bind, carries capabilities."""
+    # The library refuses wrong versions. Version 3, which nvidia-ml-py does not bind, returns capabilities.
     lib = load(state_dir, name)
     assert lib.nvmlInit_v2() == 0
     gpu = device(lib)

@@ -1,4 +1,4 @@
-"""Event sets through unmodified nvidia-ml-py, in a process of its own."""
+"""Event sets through unmodified nvidia-ml-py, in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a GPU is, through the ABI: PCI class, NUMA node and fabric in every published version of their structures."""
+"""Location of a GPU through the ABI: PCI class, NUMA node and fabric, in every published version of the structures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def device(lib: ctypes.CDLL, index: int) -> c_void_p:
 
 
 def test_fabric(rack: ctypes.CDLL) -> None:
-    """The layouts are nvidia-ml-py's, so that a wrong one of ours cannot agree with itself."""
+    # The structures come from nvidia-ml-py, so a wrong layout in the library cannot match a wrong layout in the test.
     gpu = device(rack, 0)
     seen = []
     first = nv.c_nvmlGpuFabricInfo_t()

@@ -1,4 +1,4 @@
-"""The library's session: counted, shared by threads, a new one after fork, alive when the server was killed."""
+"""Sessions of the library: counted, shared by threads, opened again after fork, alive after the server was killed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_forked_child_has_a_session_of_its_own(state_dir: str, name: str) -> N
 
 
 def kill_server(state_dir: str) -> None:
-    """Returns when it is dead: a request that reaches a dying server may or may not have been carried out."""
+    """Kill the server and wait until it is dead. A dying server may or may not execute a request that reaches it."""
     pid = int(control._request(state_dir, {"do": "ping"})["pid"])
     os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + 10

@@ -1,4 +1,4 @@
-"""What the shim exports against what clients use: nothing is missing, and nothing unimplemented is guessed."""
+"""Symbols that the shim exports and that clients use. None is missing, and unimplemented ones return errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def source_of(module: str) -> str:
 
 
 def bound() -> dict[str, set[str]]:
-    """Functions of nvidia-ml-py and the C symbols that each asks for."""
+    """Return the functions of nvidia-ml-py and the C symbols that each one requests."""
     text = source_of("pynvml")
     found: dict[str, set[str]] = {}
     for part in re.split(r"^(?=def )", text, flags=re.MULTILINE):
@@ -55,7 +55,7 @@ def test_the_library_exports_exactly_the_list(state_dir: str) -> None:
     assert not hasattr(lib, "session_open"), "nothing of ours is visible"
 
 
-# Asked by the monitors, and NOT_SUPPORTED on the boards that we simulate: data-centre GPUs have no fans, Linux has no
+# Monitors call these. The simulated boards return NOT_SUPPORTED: data-centre GPUs have no fans, Linux has no
 # driver model, and an idle board has neither per-process samples nor confidential computing.
 NOT_ANSWERED = {
     "nvmlDeviceGetFanSpeed",
@@ -115,7 +115,7 @@ def test_a_compiler_that_fails_is_quoted(state_dir: str, monkeypatch: pytest.Mon
 def test_a_library_from_a_folder_that_others_can_write_in_is_not_loaded(
     state_dir: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It would run as the user of the command, root included."""
+    # Otherwise the library would run as the user of the command, which may be root.
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o1777)

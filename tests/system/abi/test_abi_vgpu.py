@@ -1,4 +1,4 @@
-"""vGPU calls of the library, from unmodified nvidia-ml-py in a process of its own."""
+"""vGPU calls of the library, from unmodified nvidia-ml-py in its own process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_mixed_size_mode_with_nvidia_ml_py(state_dir: str) -> None:
     }
 
 
-def test_a_gpu_that_was_handed_out_is_no_device(state_dir: str) -> None:
+def test_a_gpu_that_was_passed_through_is_no_device(state_dir: str) -> None:
     name = control.start(state_dir, "l40s,tesla-t4,a2")
     files = SimFiles(SimClient(state_dir, name))
     files.write("/sys/bus/pci/devices/0000:01:00.0/driver_override", "vfio-pci")

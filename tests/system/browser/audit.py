@@ -1,4 +1,4 @@
-"""Whether a page can be used by whoever does not see it: names, headings, landmarks, ids, contrast."""
+"""Accessibility checks of a page: names, headings, landmarks, ids, contrast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMED = {
     *("button", "link", "textbox", "searchbox", "combobox", "checkbox", "spinbutton", "radio", "image", "img", "table"),
     *("region", "meter", "progressbar", "heading", "columnheader", "rowheader", "article"),
 }
-"""Roles that are worth nothing without a name."""
+"""Roles that are useless to a screen reader without a name."""
 
 FAULTS = """() => {
     const found = [];
@@ -72,7 +72,7 @@ FOLDED = """() => {
 
 
 def opened(page: Page) -> None:
-    """Open all that is folded, with the mouse. Playwright's own click takes four times as long."""
+    """Open everything that is folded, with the mouse. Playwright's own click takes four times as long."""
     for _ in range(100):
         if (place := page.evaluate(FOLDED)) is None:
             return
@@ -81,7 +81,7 @@ def opened(page: Page) -> None:
 
 
 def tree(page: Page) -> list[dict[str, Any]]:
-    """What Chromium tells a screen reader: roles and names, in the order of the page."""
+    """Return what Chromium reports to a screen reader: roles and names, in page order."""
     client = page.context.new_cdp_session(page)
     try:
         nodes = client.send("Accessibility.getFullAXTree")["nodes"]
@@ -99,7 +99,7 @@ def names(page: Page, role: str) -> list[str]:
 
 
 def faults(page: Page) -> list[str]:
-    """Everything that is wrong with the page as it is."""
+    """Return the accessibility errors of the page in its current state."""
     wrong = list(page.evaluate(FAULTS)) + list(page.evaluate(FAINT))
     found = tree(page)
     wrong += [f"a {n['role']} without a name" for n in found if n["role"] in NAMED and not n["name"].strip()]
@@ -107,7 +107,7 @@ def faults(page: Page) -> list[str]:
     wrong += [f"no {role}" for role in ("banner", "main") if role not in roles]
     around = [n["name"] for n in found if n["role"] == "navigation"]
     if len(set(around)) != len(around) or not all(around):
-        wrong.append(f"navigations that cannot be told apart: {around}")
+        wrong.append(f"navigations with equal or empty names: {around}")
     buttons = [n["name"] for n in found if n["role"] == "button"]
     twice = {name for name in buttons if buttons.count(name) > 1}
     wrong += [f"two buttons are named {name!r}" for name in sorted(twice)]
@@ -115,5 +115,5 @@ def faults(page: Page) -> list[str]:
 
 
 def wide(page: Page) -> int:
-    """How wide the page is in pixels: more than the window means scrolling sideways."""
+    """Return the width of the page in pixels. More than the window means horizontal scrolling."""
     return int(page.evaluate("() => document.documentElement.scrollWidth"))

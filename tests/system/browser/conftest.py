@@ -1,7 +1,7 @@
-"""One browser for the tests of this folder that run in a row, a fresh profile for each test.
+"""A browser shared by consecutive tests of this folder, with a fresh profile for each test.
 
-Not for a whole run: while Playwright is started, this thread's event loop counts as running, and no test of another
-folder that runs one of its own could.
+Its scope is not the whole run. While Playwright is started, the event loop of this thread counts as running. A test of
+another folder could then not run its own loop.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from system.browser import bed
-from system.browser.world import World
+from system.browser.fleet import Environment
 from system.dashboard.running import TOKEN
 
 Opens = Callable[..., bed.Visitor]
-"""``someone(served, size=bed.PHONE)``: one more person, logged in, with a browser profile of their own."""
+"""``someone(served, size=bed.PHONE)``: another user, logged in, with a separate browser profile."""
 
 
 class Served(Protocol):
@@ -35,30 +35,30 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visitor(browser: Browser, tmp_path: Path) -> Iterator[bed.Visitor]:
-    """Not logged in: ``visitor.page.goto(running.link)`` does it. Anything red in the console fails the test."""
+    """Open a page that is not logged in: ``visitor.page.goto(running.link)`` logs in. Console errors fail the test."""
     with bed.visitor(browser, tmp_path) as someone:
         yield someone
         someone.check()
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The fleet of ``make dashboard``. Tests that change it put their GPU into the state that they need first."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """Start the fleet of ``make dashboard``. A test that changes it first puts its GPU into the state that it needs."""
     bed.program()
-    with World(tmp_path_factory.mktemp("w")) as started:
+    with Environment(tmp_path_factory.mktemp("w")) as started:
         yield started
 
 
 @pytest.fixture
 def someone(browser: Browser, tmp_path: Path) -> Iterator[Opens]:
-    """Opens the page for one more person. Anything red in anybody's console fails the test."""
+    """Return a function that opens the page for another user. An error in any user's console fails the test."""
     with ExitStack() as open_ones:
         people: list[bed.Visitor] = []
 
         def enter(served: Served, **given: Any) -> bed.Visitor:
             one = open_ones.enter_context(bed.visitor(browser, tmp_path / str(len(people)), **given))
             token = getattr(served, "token", TOKEN)
-            if given:  # on another screen, or without scripts: log in there as people do
+            if given:  # another screen, or no scripts: log in with the form
                 one.page.goto(f"{served.url}/login")
                 one.page.get_by_label("Token").fill(token)
                 one.page.get_by_role("button", name="Log in").click()

@@ -1,4 +1,4 @@
-"""The bed itself: a page is served, somebody logs in by the link, and what changes comes without a reload."""
+"""The test bed itself: it serves a page, a user logs in with the link, and changes arrive without a reload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_link_logs_in_and_the_page_is_live(visitor: Visitor) -> None:
         page.goto(dashboard.link)
         assert page.url == f"{dashboard.url}/", "the ticket is out of the address bar"
         expect(page.locator("#n-n1 .said")).to_have_text("")
-        dashboard.call(source.say, "n1", "changed <b>now</b>")
+        dashboard.call(source.report, "n1", "changed <b>now</b>")
         expect(page.locator("#n-n1 .said")).to_have_text("changed <b>now</b>")
         assert visitor.screenshot("toy").stat().st_size > 1000
         assert "table" in visitor.tree()

@@ -1,4 +1,4 @@
-"""Names that somebody chose to break the page: nothing runs, nothing is wider than the screen."""
+"""Names that an attacker chose to break the page: no script runs, and nothing is wider than the screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIXED = ("/", "/mig", "/sriov", "/vgpus", "/machines", "/history")
 
 
 def source() -> StubSource:
-    """Every text that comes from outside is hostile."""
+    """Return a source in which every external text is hostile."""
     bad, rtl, long = HOSTILE[0], HOSTILE[1], HOSTILE[2]
     rows = stub.virtual()
     place = replace(rows.vgpus[-1], name=bad, parent_product=long, types=(bad, rtl), state=bad)
@@ -44,13 +44,13 @@ def calm(page: Page, where: str, width: int) -> None:
     assert audit.wide(page) <= width, where
 
 
-@pytest.mark.parametrize("size", [bed.PHONE, bed.DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize("size", [bed.PHONE, bed.DESKTOP], ids=["phone", "desk"])
 def test_names_are_names(someone: Opens, size: dict[str, int]) -> None:
     with running(source(), ROUTES) as served:
         visitor = someone(served, size=size)
         visitor.expect("status of 404")
         page = visitor.page
-        page.on("dialog", lambda dialog: visitor.trouble.append(f"a dialog: {dialog.message}"))
+        page.on("dialog", lambda dialog: visitor.failure.append(f"a dialog: {dialog.message}"))
         calm(page, "login", size["width"])
         nodes = page.locator(".fleet tbody th a").evaluate_all("all => all.map((a) => a.pathname)")
         assert len(nodes) == len(stub.fleet().nodes)
@@ -59,7 +59,7 @@ def test_names_are_names(someone: Opens, size: dict[str, int]) -> None:
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             calm(page, path, size["width"])
         page.goto(f"{served.url}/nodes/dgx-1/gpus/0000:07:00.0")
-        page.get_by_role("button", name="Look at the plan for this geometry").click()
+        page.get_by_role("button", name="Plan this geometry").click()
         expect(page.locator(".obstacle")).to_contain_text(HOSTILE[0])
         calm(page, "plan", size["width"])
         page.goto("about:blank")

@@ -1,19 +1,19 @@
-"""An open page while the world changes: what people were at stays, what changed is new, and what is old says so."""
+"""An open page while data changes: user input stays, new values appear, and stale data is marked."""
 
 from __future__ import annotations
 
 from playwright.sync_api import expect
 
 from aliquot.dashboard.view_models import ObservedNode
-from system.browser import bed
+from support.processes import until
 from system.browser.bed import Visitor
 from system.dashboard.running import running
 from system.dashboard.toy import ROUTES, TEMPLATES, ToySource
 
-STALE = "Not live since"
+STALE = "Connection lost at"
 
 
-def test_what_somebody_is_at_survives_a_change(visitor: Visitor) -> None:
+def test_what_a_user_is_typing_survives_a_change(visitor: Visitor) -> None:
     names = [f"n{n:02}" for n in range(80)]
     source = ToySource(*names)
     with running(source, ROUTES, templates=TEMPLATES) as served:
@@ -27,11 +27,11 @@ def test_what_somebody_is_at_survives_a_change(visitor: Visitor) -> None:
         page.evaluate("document.getElementById('typed-n40').setSelectionRange(2, 4)")
         before = page.evaluate("scrollY")
         assert before > 0
-        for said in ("one", "two"):
-            served.call(source.say, "n40", said)
-            served.call(source.say, "n41", said)
-            expect(page.locator("#n-n40 .said")).to_have_text(said)
-            expect(page.locator("#n-n41 .said")).to_have_text(said)
+        for answer in ("one", "two"):
+            served.call(source.report, "n40", answer)
+            served.call(source.report, "n41", answer)
+            expect(page.locator("#n-n40 .said")).to_have_text(answer)
+            expect(page.locator("#n-n41 .said")).to_have_text(answer)
         served.call(source.set, *(ObservedNode(name) for name in ("n00", "new", *names[2:])))
         expect(page.locator("#n-new")).to_be_visible()
         expect(page.locator("#n-n01")).to_have_count(0)
@@ -45,7 +45,7 @@ def test_what_somebody_is_at_survives_a_change(visitor: Visitor) -> None:
         expect(page.locator("#n-n42 details p")).to_be_hidden()
 
 
-def test_a_server_that_ends_is_told_and_after_its_return_that_one_must_log_in(visitor: Visitor) -> None:
+def test_a_server_that_ends_is_reported_and_after_its_return_that_one_must_log_in(visitor: Visitor) -> None:
     visitor.expect("ERR_", "Failed to load resource")
     page = visitor.page
     state = page.locator("#liveness")
@@ -53,7 +53,7 @@ def test_a_server_that_ends_is_told_and_after_its_return_that_one_must_log_in(vi
         port = int(served.url.rpartition(":")[2])
         page.goto(served.link)
         expect(page.locator("#n-n1")).to_be_visible()
-        bed.until(lambda: served.call(lambda: sum(s.streams for s in served.site.sessions.all)) == 1)
+        until(lambda: served.call(lambda: sum(s.streams for s in served.site.sessions.all)) == 1)
         expect(state).to_be_hidden()
     expect(state).to_contain_text(STALE)
     expect(page.locator("#n-n1")).to_be_visible()
@@ -61,7 +61,7 @@ def test_a_server_that_ends_is_told_and_after_its_return_that_one_must_log_in(vi
         expect(state).to_contain_text("You are logged out.", timeout=40_000)
 
 
-def test_a_stream_that_breaks_is_told_and_comes_back_with_what_was_missed(visitor: Visitor) -> None:
+def test_a_stream_that_breaks_is_reported_and_comes_back_with_what_was_missed(visitor: Visitor) -> None:
     visitor.expect("ERR_", "Failed to load resource")
     source = ToySource("n1", "n2")
     with running(source, ROUTES, templates=TEMPLATES) as served:
@@ -72,7 +72,7 @@ def test_a_stream_that_breaks_is_told_and_comes_back_with_what_was_missed(visito
         expect(state).to_contain_text(STALE)
         assert page.locator("body").get_attribute("class") == "stale"
         assert state.get_attribute("role") == "status"
-        served.call(source.say, "n1", "missed")
+        served.call(source.report, "n1", "missed")
         page.unroute("**/live?*")
         expect(page.locator("#n-n1 .said")).to_have_text("missed")
         expect(state).to_be_hidden()
@@ -80,7 +80,7 @@ def test_a_stream_that_breaks_is_told_and_comes_back_with_what_was_missed(visito
 
 
 def test_silence_is_taken_for_a_loss(visitor: Visitor) -> None:
-    """A connection can die without a word: the network cable, a laptop's sleep."""
+    # A connection can die without notice: an unplugged network cable, a suspended laptop.
     visitor.expect("ERR_", "Failed to load resource")
     with running(ToySource("n1"), ROUTES, templates=TEMPLATES) as served:
         page = visitor.page
@@ -106,12 +106,12 @@ def test_a_logout_elsewhere_ends_the_page_with_a_way_back(visitor: Visitor) -> N
         expect(page.get_by_label("Token")).to_be_visible()
 
 
-def test_a_page_nobody_looks_at_keeps_no_stream(visitor: Visitor) -> None:
+def test_a_hidden_page_keeps_no_stream(visitor: Visitor) -> None:
     with running(ToySource("n1"), ROUTES, templates=TEMPLATES) as served:
         page = visitor.page
         page.goto(served.link)
         page.goto("about:blank")
-        bed.until(lambda: served.call(lambda: sum(s.streams for s in served.site.sessions.all)) == 0)
+        until(lambda: served.call(lambda: sum(s.streams for s in served.site.sessions.all)) == 0)
 
 
 def test_a_change_is_followed_to_its_end(visitor: Visitor) -> None:

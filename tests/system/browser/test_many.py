@@ -1,4 +1,4 @@
-"""A thousand simulated nodes with eight GPUs each: read as they are, drawn only where somebody looks."""
+"""A thousand simulated nodes with eight GPUs each. All are read, but pictures are drawn only for the rows in view."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from system.browser.bed import until
+from support.processes import until
 from system.browser.conftest import Opens
-from system.browser.test_trouble import Opened
+from system.browser.test_failures import Opened
 from system.dashboard.program import Program, aliquot
 
 NODES = 1000
@@ -32,7 +32,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Opene
     started = aliquot(state, "sim", "start", "dgx-h100", "--name", "node", "--count", str(NODES))
     assert started.returncode == 0, started.stderr
     for node, mig in (("node-0002", "1g.10gb@1,1g.10gb@4"), ("node-0900", "1g.10gb*7")):
-        assert aliquot(state, "apply", "--node", node, "--gpu", "0", "--mig", mig).returncode == 0
+        assert aliquot(state, "apply", "--sim", node, "--gpu", "0", "--mig", mig).returncode == 0
     try:
         with Program(state, "--fleet") as program:
             yield state, Opened(program)
@@ -41,7 +41,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Opene
 
 
 def full(page: Page) -> None:
-    """Until every node was looked at."""
+    """Wait until every node was observed."""
     expect(page.locator(".fleet tbody tr")).to_have_count(NODES, timeout=2 * SLOW_MS)
 
 
@@ -72,7 +72,7 @@ def test_a_node_among_a_thousand_is_found(many: tuple[Path, Opened], someone: Op
     full(page)
     page.get_by_label("Find").fill("node-090")
     page.keyboard.press("Enter")
-    expect(page.get_by_text(f"10 of {NODES} nodes shown.")).to_be_visible(timeout=SLOW_MS)
+    expect(page.get_by_text(f"Showing 10 of {NODES} nodes.")).to_be_visible(timeout=SLOW_MS)
     page.get_by_label("Find").fill("")
     page.get_by_label("Show", exact=True).select_option("closable")
     expect(page.locator(".fleet tbody tr")).to_have_count(1, timeout=SLOW_MS)
@@ -82,8 +82,8 @@ def test_a_node_among_a_thousand_is_found(many: tuple[Path, Opened], someone: Op
     page.get_by_role("columnheader", name="Instances").get_by_role("link").click()
     expect(page.locator(".fleet tbody th").first).to_contain_text("node-0900", timeout=SLOW_MS)
     begun = time.monotonic()
-    assert aliquot(state, "sim", "hold", "0", "--node", "node-0003").returncode == 0
-    assert aliquot(state, "apply", "--node", "node-0777", "--gpu", "1", "--mig", "1g.10gb*6").returncode == 0
+    assert aliquot(state, "sim", "hold", "0", "--sim", "node-0003").returncode == 0
+    assert aliquot(state, "apply", "--sim", "node-0777", "--gpu", "1", "--mig", "1g.10gb*6").returncode == 0
     expect(page.locator("tr", has_text="node-0777")).to_contain_text("0 held, 6 idle", timeout=SLOW_MS)
     print(f"a change among {NODES} nodes: seen {time.monotonic() - begun:.1f} s after it was typed")
     page.goto("about:blank")

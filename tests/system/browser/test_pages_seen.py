@@ -27,7 +27,7 @@ PAGES: tuple[str, ...] = (
     "/sriov",
 )
 PAGES += ("/vgpus", "/machines", "/history", "/nodes/gone-1", "/nodes/nobody")
-NAMES = "Look at the plan for this geometry"
+NAMES = "Plan this geometry"
 COUNT = "() => document.querySelectorAll('*').length"
 SLOW_MS = 30_000
 STRIPS = "() => document.querySelectorAll('svg.strip').length"
@@ -73,7 +73,7 @@ def test_a_change_by_keyboard_alone(visitor: Visitor) -> None:
         page.goto(served.link)
         page.goto(served.url + GPU)
         page.keyboard.press("Tab")
-        assert page.evaluate("() => document.activeElement.textContent") == "Skip to the content"
+        assert page.evaluate("() => document.activeElement.textContent") == "Skip to content"
         typed = page.locator("#typed")
         for _ in range(80):
             if typed.evaluate("element => element === document.activeElement"):
@@ -81,7 +81,7 @@ def test_a_change_by_keyboard_alone(visitor: Visitor) -> None:
             page.keyboard.press("Tab")
         expect(typed).to_be_focused()
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="Do it?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Apply this plan?")).to_be_visible()
         button = page.get_by_role("button", name="Destroy and create on GPU 0000:47:00.0")
         for _ in range(40):
             if button.evaluate("element => element === document.activeElement"):
@@ -89,7 +89,7 @@ def test_a_change_by_keyboard_alone(visitor: Visitor) -> None:
             page.keyboard.press("Tab")
         expect(button).to_be_focused()
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="How it ended")).to_be_visible()
+        expect(page.get_by_role("heading", name="Result")).to_be_visible()
         expect(page.locator("#outcome")).to_contain_text("as asked")
         page.goto("about:blank")
 
@@ -100,17 +100,17 @@ def test_everything_works_without_scripts(browser: Browser, tmp_path: Path) -> N
         page.goto(served.link)
         page.goto(served.url + "/")
         page.get_by_label("Find").fill("dgx-1")
-        page.get_by_role("button", name="Show these nodes").click()
-        expect(page.get_by_text("1 of 13 nodes shown.")).to_be_visible()
+        page.get_by_role("button", name="Apply").click()
+        expect(page.get_by_text("Showing 1 of 13 nodes.")).to_be_visible()
         page.get_by_role("link", name="dgx-1").click()
         page.get_by_role("button", name="Make room for one more 3g.20gb on GPU 6").click()
         with page.expect_navigation():
             page.get_by_role("button", name="Destroy and create on GPU 0000:47:00.0").click()
         page.reload()
-        expect(page.get_by_role("heading", name="How it ended")).to_be_visible()
+        expect(page.get_by_role("heading", name="Result")).to_be_visible()
 
 
-def test_a_screen_reader_is_told_what_is_drawn(visitor: Visitor) -> None:
+def test_a_screen_reader_gets_what_is_drawn(visitor: Visitor) -> None:
     with running(source(), ROUTES) as served:
         visitor.page.goto(served.link)
         visitor.page.goto(served.url + "/nodes/dgx-1")
@@ -152,13 +152,13 @@ def test_a_thousand_nodes(visitor: Visitor) -> None:
 
 
 def changed(served: Running, canned: StubSource, fleet: ObservedFleet) -> None:
-    """One node has trouble from now on."""
-    looks = [
+    """Report an error for one node from now on."""
+    observations = [
         msgspec.structs.replace(n, changing="the agent is away", revision=10**6) if n.name == "node-0990" else n
         for n in fleet.nodes
     ]
 
     def put() -> None:
-        canned.fleet = ObservedFleet(tuple(looks), 2, ready=True)
+        canned.fleet = ObservedFleet(tuple(observations), 2, ready=True)
 
     served.call(put)

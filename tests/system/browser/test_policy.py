@@ -1,4 +1,4 @@
-"""What the pages may do in a browser: load from their own server, run no script that came with the text."""
+"""Limits of the pages in a browser: they load only from their own server and run no script that arrives in text."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def fleet(state: Path) -> Iterator[Running]:
 
 
 def test_no_page_does_what_its_policy_forbids(visitor: Visitor, fleet: Running, state: Path) -> None:
-    """``Visitor`` fails on any line in red: a violation of the policy is one, and so is an error of a script."""
+    # ``Visitor`` fails on every console error. A policy violation is such an error, and so is a script error.
     visitor.expect("status of 404", "status of 401")
     gpu = str(SimClient(str(state), "one").show()["gpus"][0]["pci"])
     page = visitor.page
     page.goto(f"{fleet.url}/login")
     page.get_by_label("Token").fill("wrong-token-of-somebody")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("opens nothing")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid token")
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_contain_text("one")
@@ -72,7 +72,7 @@ def test_no_page_does_what_its_policy_forbids(visitor: Visitor, fleet: Running, 
 
 
 def test_a_script_in_the_text_does_not_run(visitor: Visitor) -> None:
-    """The bed sees violations: else the test above would prove nothing."""
+    # Proves that the bed detects violations. Otherwise the test above would prove nothing.
     with running(ToySource("n1"), TOYS, templates=TEMPLATES) as served:
         page = visitor.page
         page.goto(served.link)
@@ -83,7 +83,7 @@ def test_a_script_in_the_text_does_not_run(visitor: Visitor) -> None:
             "{const s = document.createElement('script'); s.text = 'window.ran = 1'; document.body.append(s)}"
         )
         assert page.evaluate("window.ran") is None
-        assert any("Content Security Policy" in line for line in visitor.trouble)
+        assert any("Content Security Policy" in line for line in visitor.failure)
         visitor.expect("Content Security Policy", "404")
 
 
@@ -93,14 +93,14 @@ def test_hostile_names_stay_text_when_they_come_live(visitor: Visitor) -> None:
         page = visitor.page
         page.goto(served.link)
         hostile = "</td></tr></table><script>window.ran=1</script><img src=x onerror=window.ran=1><hx-partial id=main>"
-        served.call(source.say, "n1", hostile)
+        served.call(source.report, "n1", hostile)
         expect(page.locator("#n-n1 .said")).to_have_text(hostile)
         assert page.evaluate("window.ran") is None
         assert page.locator("main img, main script").count() == 0
 
 
 def test_another_page_of_the_same_machine_can_neither_read_nor_post(visitor: Visitor) -> None:
-    """On a loopback address any user may have a port: to the browser that is the same site, cookies and all."""
+    # Any user may have a port on a loopback address. To the browser that is the same site, and it sends cookies there.
     visitor.expect("status of 403", "CORS", "Failed to load resource")
     source = ToySource("n1")
     with (
@@ -116,7 +116,7 @@ def test_another_page_of_the_same_machine_can_neither_read_nor_post(visitor: Vis
         )
         page.goto(f"{evil.url}/trap")
         page.get_by_role("button", name="win a prize").click()
-        expect(page.get_by_role("heading")).to_have_text("Not allowed")
+        expect(page.get_by_role("heading")).to_have_text("Permission denied")
         assert page.url == f"{served.url}/asks"
         assert not served.call(lambda: served.site.pending_changes._changes)
         page.goto(f"{evil.url}/trap")

@@ -1,4 +1,4 @@
-"""What Harvester's users do: virtual functions, vGPUs by the dozen, MIG configurations, devices of machines."""
+"""Tasks of Harvester users: virtual functions, dozens of vGPUs, MIG configurations, devices of VMs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.view_models import VirtualizationView, VmDeviceRow, VmRow
 from system.browser import audit
 from system.browser.conftest import Opens
-from system.browser.world import World
+from system.browser.fleet import Environment
 from system.dashboard import stub
 from system.dashboard.running import running
 from system.dashboard.stub import StubSource
@@ -22,71 +22,73 @@ SECOND = "0000:02:00.0"
 
 
 def confirmed(page: Page) -> None:
-    expect(page.get_by_role("heading", name="Do it?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Apply this plan?")).to_be_visible()
     page.locator(".confirm button").click()
     expect(page.locator("#outcome .end.good")).to_contain_text("Done", timeout=LIVE_MS)
 
 
-def test_functions_on_three_vgpus_at_once_a_fourth_too_many_and_off_again(world: World, someone: Opens) -> None:
-    page = someone(world).page
-    page.goto(f"{world.url}/sriov")
+def test_functions_on_three_vgpus_at_once_a_fourth_too_many_and_off_again(
+    environment: Environment, someone: Opens
+) -> None:
+    page = someone(environment).page
+    page.goto(f"{environment.url}/sriov")
     row = page.locator("tr", has_text=SECOND)
-    row.get_by_role("button", name=f"Switch the virtual functions of {SECOND} on").click()
-    expect(page.locator(".promise")).to_contain_text("switch on virtual functions")
+    row.get_by_role("button", name=f"Plan: enable the virtual functions of {SECOND}").click()
+    expect(page.locator(".promise")).to_contain_text("enable virtual functions")
     confirmed(page)
-    page.goto(f"{world.url}/sriov")
-    expect(row).to_contain_text("16 of 16 on", timeout=LIVE_MS)
-    row.get_by_role("link", name="see its places").click()
+    page.goto(f"{environment.url}/sriov")
+    expect(row).to_contain_text("16 of 16 enabled", timeout=LIVE_MS)
+    row.get_by_role("link", name="show places").click()
     expect(page.get_by_label("GPU", exact=True)).to_have_value(f"desks-1/{SECOND}")
     expect(page.locator("tbody tr")).to_have_count(16)
     for place in page.get_by_role("checkbox").all()[:3]:
         place.check()
-    page.get_by_label("For all ticked places").select_option("A2-8Q")
-    page.get_by_role("button", name="Look at the plan that makes them").click()
-    expect(page.get_by_role("heading", name="There is no way, as things are")).to_be_visible()
+    page.get_by_label("Type for all selected places").select_option("A2-8Q")
+    page.get_by_role("button", name="Plan: create vGPUs").click()
+    expect(page.get_by_role("heading", name="No valid plan")).to_be_visible()
     expect(page.locator(".obstacle")).to_contain_text("A2-8Q")
     page.go_back()
     for place in page.get_by_role("checkbox").all()[:3]:
         place.check()
-    page.get_by_label("For all ticked places").select_option("A2-4Q")
-    page.get_by_role("button", name="Look at the plan that makes them").click()
+    page.get_by_label("Type for all selected places").select_option("A2-4Q")
+    page.get_by_role("button", name="Plan: create vGPUs").click()
     expect(page.locator("tr.create")).to_have_count(3)
     confirmed(page)
-    page.goto(f"{world.url}/vgpus?parent=desks-1/{SECOND}")
+    page.goto(f"{environment.url}/vgpus?parent=desks-1/{SECOND}")
     expect(page.get_by_role("cell", name=re.compile("^A2-4Q "))).to_have_count(3, timeout=LIVE_MS)
-    page.get_by_role("button", name=re.compile("Make a vGPU on .*: look at the plan")).first.click()
+    page.get_by_role("button", name=re.compile("Plan: create a vGPU on ")).first.click()
     confirmed(page)
-    page.goto(f"{world.url}/vgpus?parent=desks-1/{SECOND}")
+    page.goto(f"{environment.url}/vgpus?parent=desks-1/{SECOND}")
     expect(page.locator("p.note")).to_contain_text("is full: 4 vGPUs (A2-4Q)", timeout=LIVE_MS)
     assert not audit.faults(page)
     for place in page.get_by_role("checkbox").all():
         place.check()
-    page.get_by_role("button", name="Look at the plan that destroys them").click()
+    page.get_by_role("button", name="Plan: destroy vGPUs").click()
     confirmed(page)
-    page.goto(f"{world.url}/sriov")
-    row.get_by_role("button", name=f"Switch the virtual functions of {SECOND} off").click()
+    page.goto(f"{environment.url}/sriov")
+    row.get_by_role("button", name=f"Plan: disable the virtual functions of {SECOND}").click()
     confirmed(page)
-    page.goto(f"{world.url}/vgpus?parent=desks-1/{SECOND}")
+    page.goto(f"{environment.url}/vgpus?parent=desks-1/{SECOND}")
     expect(page.locator("#places")).to_contain_text("no place for a vGPU", timeout=LIVE_MS)
 
 
-def test_a_mig_configuration_is_set_and_disabled(world: World, someone: Opens) -> None:
-    page = someone(world).page
-    page.goto(f"{world.url}/mig?q=infer-1")
-    card = page.locator("article", has_text="0000:04:00.0")
-    expect(card).to_contain_text("disabled")
-    card.get_by_label("2g.12gb", exact=True).fill("2")
-    card.get_by_role("button", name="Look at the plan for these counts").click()
+def test_a_mig_configuration_is_set_and_disabled(environment: Environment, someone: Opens) -> None:
+    page = someone(environment).page
+    page.goto(f"{environment.url}/mig?q=infer-1")
+    gpu = page.locator("article", has_text="0000:04:00.0")
+    expect(gpu).to_contain_text("disabled")
+    gpu.get_by_label("2g.12gb", exact=True).fill("2")
+    gpu.get_by_role("button", name="Plan these instances on").click()
     confirmed(page)
-    page.goto(f"{world.url}/mig?q=infer-1")
-    expect(card).to_contain_text("enabled · synced", timeout=LIVE_MS)
-    expect(card.get_by_label("2g.12gb", exact=True)).to_have_value("2")
-    card.get_by_role("button", name="Look at the plan that disables it").click()
+    page.goto(f"{environment.url}/mig?q=infer-1")
+    expect(gpu).to_contain_text("enabled · synced", timeout=LIVE_MS)
+    expect(gpu.get_by_label("2g.12gb", exact=True)).to_have_value("2")
+    gpu.get_by_role("button", name="Plan: disable MIG on").click()
     confirmed(page)
 
 
 def machines() -> VirtualizationView:
-    """Two machines: one may have several of what is free, the other not."""
+    """Return two VMs. One may take several of the free devices, the other only one."""
     q = [VmDeviceRow(f"q{n}", "edge-a2", "NVIDIA A2-4Q", "0000:08:00.0", several=True) for n in range(3)]
     c = [VmDeviceRow(f"c{n}", "edge-a2", "NVIDIA A2-4C", "0000:08:00.0", several=False) for n in range(2)]
     return msgspec.structs.replace(
@@ -98,26 +100,26 @@ def machines() -> VirtualizationView:
     )
 
 
-def test_rules_are_told_before_a_device_is_attached(someone: Opens) -> None:
+def test_rules_are_reported_before_a_device_is_attached(someone: Opens) -> None:
     source = StubSource(stub.fleet(), machines())
     with running(source, ROUTES) as served:
         page = someone(served).page
         page.goto(f"{served.url}/machines")
         assert not audit.faults(page)
-        desk, bare = (page.locator("article", has_text=name) for name in ("team/desk", "team/bare"))
-        expect(desk).to_contain_text("only one can have the boot display (ramFB)")
-        closed = desk.get_by_role("checkbox", name=re.compile("A2-4C"))
+        pending, bare = (page.locator("article", has_text=name) for name in ("team/desk", "team/bare"))
+        expect(pending).to_contain_text("Only one vGPU of a VM can have the boot display (ramFB)")
+        closed = pending.get_by_role("checkbox", name=re.compile("A2-4C"))
         expect(closed).to_be_disabled()
-        expect(closed).to_have_accessible_description(re.compile("only one may be in a machine"))
+        expect(closed).to_have_accessible_description(re.compile("a VM can have only one of this type"))
         single = bare.get_by_role("checkbox", name=re.compile("A2-4C"))
-        expect(single).to_have_accessible_description("only one of this type may be in a machine")
-        desk.get_by_role("checkbox", name=re.compile(r"\(q1\)")).check()
-        desk.get_by_role("button", name="attaches the ticked ones").click()
-        expect(page.get_by_role("heading", name="Do it?")).to_be_visible()
+        expect(single).to_have_accessible_description("a VM can have only one of this type")
+        pending.get_by_role("checkbox", name=re.compile(r"\(q1\)")).check()
+        pending.get_by_role("button", name="Plan: attach the selected devices").click()
+        expect(page.get_by_role("heading", name="Apply this plan?")).to_be_visible()
         page.goto(f"{served.url}/machines")
-        desk.get_by_role("checkbox", name=re.compile(r"\(q0\)")).check()
-        desk.get_by_role("button", name="takes the ticked ones away").click()
-        expect(page.get_by_role("heading", name="Do it?")).to_be_visible()
+        pending.get_by_role("checkbox", name=re.compile(r"\(q0\)")).check()
+        pending.get_by_role("button", name="Plan: detach the selected devices").click()
+        expect(page.get_by_role("heading", name="Apply this plan?")).to_be_visible()
         page.goto("about:blank")
     assert source.asked == [
         AttachDevices(namespace="team", vm="desk", node="edge-a2", devices=("q1",)),

@@ -1,4 +1,4 @@
-"""Several people, and some who should not be here."""
+"""Several users at once, some of them without permission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from aliquot.dashboard.routes import ROUTES
 from system.browser.conftest import Opens
-from system.browser.world import World
+from system.browser.fleet import Environment
 from system.dashboard import stub
 from system.dashboard.running import running
 from system.dashboard.stub import StubSource
@@ -20,23 +20,23 @@ LIVE_MS = 30_000
 LAB = "/nodes/lab/gpus/0000:02:00.0"
 
 
-def asked(page: Page, world: World, mig: str) -> None:
-    """Has a plan for the second GPU of ``lab``."""
-    page.goto(world.url + LAB)
+def asked(page: Page, environment: Environment, mig: str) -> None:
+    """Open a plan for the second GPU of ``lab``."""
+    page.goto(environment.url + LAB)
     page.get_by_label("Geometry").fill(mig)
-    page.get_by_role("button", name="Look at the plan for this geometry").click()
-    expect(page.get_by_role("heading", name="Do it?")).to_be_visible()
+    page.get_by_role("button", name="Plan this geometry").click()
+    expect(page.get_by_role("heading", name="Apply this plan?")).to_be_visible()
 
 
 def ended(page: Page, status: str) -> None:
-    expect(page.get_by_role("heading", name="How it ended")).to_be_visible(timeout=LIVE_MS)
+    expect(page.get_by_role("heading", name="Result")).to_be_visible(timeout=LIVE_MS)
     expect(page.locator(f"#outcome .end.{status}")).to_be_visible()
 
 
-def test_the_same_plan_is_carried_out_once(world: World, someone: Opens) -> None:
-    world.cut("lab", 1, "1g.5gb")
-    ann, ben = someone(world).page, someone(world).page
-    asked(ann, world, "1g.5gb,2g.10gb")
+def test_the_same_plan_is_carried_out_once(environment: Environment, someone: Opens) -> None:
+    environment.cut("lab", 1, "1g.5gb")
+    ann, ben = someone(environment).page, someone(environment).page
+    asked(ann, environment, "1g.5gb,2g.10gb")
     ben.goto(ann.url)
     ann.locator(".confirm button").click()
     ended(ann, "good")
@@ -44,62 +44,62 @@ def test_the_same_plan_is_carried_out_once(world: World, someone: Opens) -> None
     expect(ben.locator(".confirm button")).to_have_count(0)
     ben.reload()
     ended(ben, "good")
-    told = ben.locator("#outcome .end").inner_text()
-    assert told == ann.locator("#outcome .end").inner_text()
-    assert told.startswith("Done"), told
+    reported = ben.locator("#outcome .end").inner_text()
+    assert reported == ann.locator("#outcome .end").inner_text()
+    assert reported.startswith("Done"), reported
 
 
-def test_who_comes_second_is_told_why_and_looks_again(world: World, someone: Opens) -> None:
-    world.cut("lab", 1, "1g.5gb*2")
-    ann, ben = someone(world).page, someone(world).page
-    asked(ann, world, "1g.5gb*2,3g.20gb")
-    asked(ben, world, "1g.5gb*3")
+def test_who_comes_second_learns_why_and_looks_again(environment: Environment, someone: Opens) -> None:
+    environment.cut("lab", 1, "1g.5gb*2")
+    ann, ben = someone(environment).page, someone(environment).page
+    asked(ann, environment, "1g.5gb*2,3g.20gb")
+    asked(ben, environment, "1g.5gb*3")
     ann.locator(".confirm button").click()
     ended(ann, "good")
     ben.locator(".confirm button").click()
     ended(ben, "odd")
     expect(ben.locator("#outcome")).to_contain_text("changed since")
-    ben.get_by_role("button", name="Look again: what would it be now?").click()
-    expect(ben.get_by_role("heading", name="Do it?")).to_be_visible()
+    ben.get_by_role("button", name="Plan again").click()
+    expect(ben.get_by_role("heading", name="Apply this plan?")).to_be_visible()
     expect(ben.locator(".promise")).to_contain_text("destroy")
     ben.locator(".confirm button").click()
     ended(ben, "good")
 
 
-def test_a_wrong_token_opens_nothing(world: World, someone: Opens) -> None:
-    visitor = someone(world)
+def test_a_wrong_token_opens_nothing(environment: Environment, someone: Opens) -> None:
+    visitor = someone(environment)
     visitor.expect("status of 401")
     page = visitor.page
     page.get_by_role("button", name="Log out").click()
     page.get_by_label("Token").fill("not-the-token")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("opens nothing")
-    page.goto(world.url + LAB)
+    expect(page.get_by_role("alert")).to_contain_text("Invalid token")
+    page.goto(environment.url + LAB)
     expect(page.get_by_label("Token")).to_be_visible()
-    page.get_by_label("Token").fill(world.token)
+    page.get_by_label("Token").fill(environment.token)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("GPU 1")
 
 
-def test_a_plan_after_a_logout_elsewhere(world: World, someone: Opens) -> None:
-    """What was filled in is not carried out, and nobody stands before a riddle."""
-    visitor = someone(world)
+def test_a_plan_after_a_logout_elsewhere(environment: Environment, someone: Opens) -> None:
+    # The plan from the form is not applied, and the page explains why.
+    visitor = someone(environment)
     visitor.expect("status of 401", "status of 403")
     page = visitor.page
-    page.goto(world.url + LAB)
+    page.goto(environment.url + LAB)
     other = visitor.context.new_page()
-    other.goto(world.url)
+    other.goto(environment.url)
     other.get_by_role("button", name="Log out").click()
     expect(other.get_by_label("Token")).to_be_visible()
     expect(page.locator("#liveness")).to_contain_text("You are logged out.", timeout=LIVE_MS)
-    page.get_by_role("button", name="Look at the plan for this geometry").click()
+    page.get_by_role("button", name="Plan this geometry").click()
     expect(page.get_by_text("log in", exact=False).first).to_be_visible()
     other.close()
 
 
 @contextmanager
 def elsewhere(body: str) -> Iterator[str]:
-    """A page of somebody else, on another site."""
+    """Serve a page of another site."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -122,23 +122,23 @@ def elsewhere(body: str) -> Iterator[str]:
         server.server_close()
 
 
-def test_another_site_changes_nothing(world: World, someone: Opens) -> None:
-    world.cut("lab", 1, "1g.5gb")
-    visitor = someone(world)
+def test_another_site_changes_nothing(environment: Environment, someone: Opens) -> None:
+    environment.cut("lab", 1, "1g.5gb")
+    visitor = someone(environment)
     visitor.expect("status of 401", "status of 403", "status of 404")
     page = visitor.page
-    page.goto(world.url + LAB)
+    page.goto(environment.url + LAB)
     csrf = page.locator("input[name=csrf]").first.get_attribute("value")
     fields = {"csrf": csrf, "ask": "cut", "node": "lab", "gpu": "0000:02:00.0", "mig": "empty"}
     inputs = "".join(f"<input type=hidden name={name} value='{value}'>" for name, value in fields.items())
-    trap = f"<form method=post action='{world.url}/asks'>{inputs}<button>win a prize</button></form>"
+    trap = f"<form method=post action='{environment.url}/asks'>{inputs}<button>win a prize</button></form>"
     with elsewhere(trap) as address:
         page.goto(address)
         page.get_by_role("button", name="win a prize").click()
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        expect(page.get_by_role("heading", name="Do it?")).to_have_count(0)
+        expect(page.get_by_role("heading", name="Apply this plan?")).to_have_count(0)
         page.goto("about:blank")
-    assert "1g.5gb" in world.aliquot("show", "--node", "lab")
+    assert "1g.5gb" in environment.aliquot("show", "--sim", "lab")
 
 
 def test_a_session_that_is_too_old_ends_with_a_way_back(someone: Opens) -> None:

@@ -1,4 +1,4 @@
-"""Simulated nodes for the command line, one server per module, and the command in-process and as a program."""
+"""Simulated nodes for the command line, with a server per module. The command runs in-process and as a program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE = str(Path(__file__).resolve().parents[3] / "src")
 
 
 class Result(NamedTuple):
-    """What a command came to."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -30,7 +30,7 @@ class Result(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """stdout as one JSON object."""
+        """Decoded stdout, a JSON object."""
         return msgspec.json.decode(self.out, type=dict[str, Any])
 
 
@@ -39,7 +39,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A state directory of the module's own. Its server is stopped with it."""
+    """Yield the module's state directory and stop its server at the end."""
     directory = str(tmp_path_factory.mktemp("state"))
     yield directory
     control.stop(directory)
@@ -47,7 +47,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def clean(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the caller's surroundings, and the module's state directory."""
+    """Clear the caller's environment and set the module's state directory."""
     for name in [n for n in os.environ if n.startswith(("ALIQUOT_", "MIG_PARTED_")) and n != "ALIQUOT_CACHE_DIR"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ALIQUOT_STATE_DIR", state)
@@ -59,7 +59,7 @@ def clean(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command, in this process. Every next step that it prints is checked."""
+    """Return a function that runs the command in this process and checks every next step that it prints."""
 
     def call(*words: str) -> Result:
         capsys.readouterr()
@@ -73,7 +73,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def program() -> Run:
-    """The command as a program of its own."""
+    """Return a function that runs the command as a separate program."""
 
     def call(*words: str, stdin: str | bytes | None = None, **environment: str) -> Result:
         data = stdin.encode() if isinstance(stdin, str) else stdin
@@ -92,31 +92,31 @@ def program() -> Run:
 
 
 class Sim(NamedTuple):
-    """A node, its name already in ALIQUOT_SIM."""
+    """A node whose name is set in ALIQUOT_SIM."""
 
     name: str
     node: SimClient
 
     def writes(self) -> list[dict[str, Any]]:
-        """The log of calls that change something, those by hand aside."""
+        """Return the logged calls that change something, except manual ones."""
         return [c for c in self.node.calls() if c["call"] in control.WRITE_CALLS and not c.get("hand")]
 
 
 @pytest.fixture
 def a100(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
-    """One A100-40GB named ``one``, fresh."""
+    """Start a fresh node ``one`` with one A100-40GB."""
     yield from _node(state, "a100-sxm4-40gb", "one", monkeypatch)
 
 
 @pytest.fixture
 def dgx(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
-    """Eight A100-40GB named ``dgx``, fresh."""
+    """Start a fresh node ``dgx`` with eight A100-40GB."""
     yield from _node(state, "dgx-a100", "dgx", monkeypatch)
 
 
 @pytest.fixture
 def mixed(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
-    """An A30, an H100, an RTX PRO 6000 and a T4, named ``mixed``."""
+    """Start a node ``mixed`` with an A30, an H100, an RTX PRO 6000 and a T4."""
     template = "a30,h100-80gb-hbm3,rtx-pro-6000-blackwell-server-edition,tesla-t4"
     yield from _node(state, template, "mixed", monkeypatch)
 

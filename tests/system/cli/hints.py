@@ -1,4 +1,4 @@
-"""Every next command that is printed anywhere must be one that our own command line understands."""
+"""Every next command that Aliquot prints must be valid on its own command line."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _COMMAND = re.compile(r"\baliquot (?:'[^']*'|[^,;(>`']|\((?=[^)]*\)))+")
 
 
 def commands(sentence: str) -> list[str]:
-    """The commands of ours in a next step, which may be a sentence around them."""
+    """Return the ``aliquot`` commands in a next step, which may be a sentence around them."""
     parts = re.split(r" {2,}| or (?=aliquot )", sentence)
     return [match.group().strip() for part in parts for match in _COMMAND.finditer(part)]
 
 
 def check(sentence: str) -> None:
-    """Fails if a next step holds a command that is none."""
+    """Fail if a next step contains an invalid command."""
     for command in commands(sentence):
         try:
             found = parse.find(ROOT, shlex.split(command)[1:])
             if "--help" in found.rest or found.help_only:
                 continue
             assert found.command.module, f"not a whole command: {command!r}"
-            parse.parser(found.command, found.prog).parse_args(found.rest)
+            parse.typed_options(found)
         except UsageError as error:
             raise AssertionError(f"we print a command that we do not understand: {command!r}: {error.brief}") from error
 
 
 def check_output(out: str, err: str) -> int:
-    """Checks every next step in what a command printed, text or JSON. Returns how many there were."""
+    """Check every next step that a command printed, in text or JSON. Returns how many there were."""
     steps = [*_in_text(out), *_in_text(err)]
     for text in (out, err):
         if text.startswith("{"):

@@ -1,4 +1,4 @@
-"""apply, verify and restore: what is done, what is said, and which calls reached the node."""
+"""apply, verify and restore: their results, their messages and the calls that reached the node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support import forkserver
 
 from .conftest import SOURCE, Run, Sim
 
-WISH = ("--gpu", "0", "--mig", "3g.20gb,1g.5gb")
+REQUEST = ("--gpu", "0", "--mig", "3g.20gb,1g.5gb")
 
 
 def instances(sim: Sim, gpu: int = 0) -> set[tuple[int, str, str]]:
@@ -32,13 +32,13 @@ def instances(sim: Sim, gpu: int = 0) -> set[tuple[int, str, str]]:
 
 
 def reached(sim: Sim) -> list[object]:
-    """The instances that a write call reached."""
+    """Return the instances that a write call reached."""
     return [call["instance"] for call in sim.writes()]
 
 
 @pytest.fixture
 def busy(a100: Sim) -> Sim:
-    """Three 1g.5gb (7, 8, 11) on one A100, the first held."""
+    """Create three 1g.5gb (7, 8, 11) on one A100. The first is held."""
     a100.node.set_mode(0, True)
     for start in (0, 1, 4):
         a100.node.create(0, "1g.5gb", start)
@@ -47,10 +47,10 @@ def busy(a100: Sim) -> Sim:
 
 
 def test_what_can_stay_stays(busy: Sim, run: Run) -> None:
-    result = run("apply", *WISH, "-o", "json")
+    result = run("apply", *REQUEST, "-o", "json")
     assert result.code == 0
-    told = result.document
-    assert {k: told[k] for k in ("kind", "status", "kept", "destroyed", "created", "verified")} == {
+    reported = result.document
+    assert {k: reported[k] for k in ("kind", "status", "kept", "destroyed", "created", "verified")} == {
         "kind": "Outcome",
         "status": "done",
         "kept": 1,
@@ -62,17 +62,17 @@ def test_what_can_stay_stays(busy: Sim, run: Run) -> None:
     assert instances(busy) == {(7, "1g.5gb", "0:1"), (2, "3g.20gb", "4:4")}
 
 
-def test_a_satisfied_wish_makes_no_write_call(busy: Sim, run: Run) -> None:
-    assert run("apply", *WISH).code == 0
+def test_a_satisfied_request_makes_no_write_call(busy: Sim, run: Run) -> None:
+    assert run("apply", *REQUEST).code == 0
     before = len(busy.writes())
-    assert run("apply", *WISH) == (0, "nothing to do: 2 instances are as asked\n", "")
-    assert run("apply", *WISH, "-o", "json").document["status"] == "nothing"
-    assert run("plan", *WISH).code == 0
+    assert run("apply", *REQUEST) == (0, "nothing to do: 2 instances are as requested\n", "")
+    assert run("apply", *REQUEST, "-o", "json").document["status"] == "nothing"
+    assert run("plan", *REQUEST).code == 0
     assert len(busy.writes()) == before
 
 
 def test_a_plan_is_carried_out_exactly_or_refused(busy: Sim, run: Run) -> None:
-    assert run("plan", *WISH, "--out", "plan.json").code == 10
+    assert run("plan", *REQUEST, "--out", "plan.json").code == 10
     assert busy.writes() == []
     busy.node.create(0, "1g.5gb", 6)
     moved = run("apply", "plan.json")
@@ -81,11 +81,11 @@ def test_a_plan_is_carried_out_exactly_or_refused(busy: Sim, run: Run) -> None:
     assert busy.writes() == []
     busy.node.destroy(0, 13)
     assert run("apply", "plan.json").code == 0
-    assert run("verify", *WISH).code == 0
+    assert run("verify", *REQUEST).code == 0
 
 
 def test_a_plan_in_json_is_the_plan_in_the_file(busy: Sim, run: Run) -> None:
-    shown = run("plan", *WISH, "-o", "json", "--out", "plan.json").document
+    shown = run("plan", *REQUEST, "-o", "json", "--out", "plan.json").document
     assert msgspec.json.decode(Path("plan.json").read_bytes()) == shown
     actions = [(a["action"], a["placement"]) for a in shown["actions"]]
     assert actions == [("destroy", "1:1"), ("destroy", "4:1"), ("create", "4:4")]
@@ -93,21 +93,21 @@ def test_a_plan_in_json_is_the_plan_in_the_file(busy: Sim, run: Run) -> None:
 
 
 def test_a_plan_that_cannot_be_saved(busy: Sim, run: Run) -> None:
-    result = run("plan", *WISH, "--out", "/no/such/directory/plan.json")
+    result = run("plan", *REQUEST, "--out", "/no/such/directory/plan.json")
     assert (result.code, result.out) == (20, "")
     assert "/no/such/directory/plan.json" in result.err
 
 
 def test_held_instances_are_refused_waited_for_or_forced(busy: Sim, run: Run) -> None:
-    wish = ("--gpu", "0", "--mig", "7g.40gb")
-    refused = run("apply", *wish)
+    request = ("--gpu", "0", "--mig", "7g.40gb")
+    refused = run("apply", *request)
     assert refused.code == 20
     assert "process 8812" in refused.err
     assert busy.writes() == []
-    assert run("apply", *wish, "--policy", "wait", "--timeout", "0.2").code == 20
+    assert run("apply", *request, "--policy", "wait", "--timeout", "0.2").code == 20
     assert instances(busy) == {(7, "1g.5gb", "0:1"), (8, "1g.5gb", "1:1"), (11, "1g.5gb", "4:1")}
     assert 7 not in reached(busy)
-    assert run("apply", *wish, "--policy", "force").code == 0
+    assert run("apply", *request, "--policy", "force").code == 0
     assert [profile for _, profile, _ in instances(busy)] == ["7g.40gb"]
 
 
@@ -124,20 +124,20 @@ def test_waiting_ends_when_the_holder_does(busy: Sim) -> None:
 def test_the_hardware_refuses_and_everything_goes_back(busy: Sim, run: Run) -> None:
     before = instances(busy)
     busy.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
-    result = run("apply", *WISH)
+    result = run("apply", *REQUEST)
     assert result.code == 40
     assert "hardware[" in result.err
     assert "undone: the former state is back" in result.out
     assert instances(busy) == before
     busy.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
-    told = run("apply", *WISH, "-o", "json")
-    assert (told.code, told.document["status"], told.document["verified"]) == (40, "undone", False)
-    assert '"exit_code": 40' in told.err
+    reported = run("apply", *REQUEST, "-o", "json")
+    assert (reported.code, reported.document["status"], reported.document["verified"]) == (40, "undone", False)
+    assert '"exit_code": 40' in reported.err
 
 
 def test_no_permission(busy: Sim, run: Run) -> None:
     busy.node.inject_fault("unprivileged")
-    result = run("apply", *WISH)
+    result = run("apply", *REQUEST)
     assert result.code == 20
     assert "blocked[NO_PERMISSION]: " in result.err
     assert "root" in result.err
@@ -159,18 +159,18 @@ def test_a_gpu_lost_in_the_middle(dgx: Sim, run: Run) -> None:
 
 def test_an_apply_that_was_killed_is_finished_by_the_next(busy: Sim, program: Run) -> None:
     busy.node.inject_fault("kill", nth=2, when="after")
-    assert program("apply", *WISH).code == -signal.SIGKILL
+    assert program("apply", *REQUEST).code == -signal.SIGKILL
     assert 7 in [i for i, _, _ in instances(busy)]
-    finished = program("apply", *WISH)
+    finished = program("apply", *REQUEST)
     assert finished.code == 0
-    assert "note: an earlier apply was cut off" in finished.err
+    assert "note: an earlier apply was interrupted" in finished.err
     assert instances(busy) == {(7, "1g.5gb", "0:1"), (2, "3g.20gb", "4:4")}
     assert 7 not in reached(busy)
     assert "cut off" not in program("apply", "--gpu", "0", "--mig", "1g.5gb").err
 
 
 def test_a_journal_cut_in_half_is_no_obstacle(busy: Sim, run: Run, state: str) -> None:
-    assert run("apply", *WISH).code == 0
+    assert run("apply", *REQUEST).code == 0
     journal = Path(control.folder(state, busy.name)) / "change-journal.jsonl"
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
     assert run("apply", "--gpu", "0", "--mig", "1g.5gb").code == 0
@@ -178,9 +178,9 @@ def test_a_journal_cut_in_half_is_no_obstacle(busy: Sim, run: Run, state: str) -
 
 
 def test_a_full_disk_starts_nothing(busy: Sim, state: str) -> None:
-    """The journal is full to the last byte that the process may write."""
+    # The journal already has the largest size that the process may write.
     journal = Path(control.folder(state, busy.name)) / "change-journal.jsonl"
-    command = f"ulimit -f 1; exec {sys.executable} -m aliquot apply {' '.join(WISH)}"
+    command = f"ulimit -f 1; exec {sys.executable} -m aliquot apply {' '.join(REQUEST)}"
     journal.write_bytes(encode(JournalEntry("end", "r", text="x" * 1024)))
     done = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": SOURCE}
@@ -192,11 +192,11 @@ def test_a_full_disk_starts_nothing(busy: Sim, state: str) -> None:
 
 def test_two_at_once(busy: Sim, run: Run, state: str) -> None:
     with FileLock(os.path.join(control.folder(state, busy.name), "lock")).hold():
-        result = run("apply", *WISH)
+        result = run("apply", *REQUEST)
     assert result.code == 20
     assert f"{os.getpid()}" in result.err
     assert busy.writes() == []
-    assert run("apply", *WISH).code == 0
+    assert run("apply", *REQUEST).code == 0
 
 
 def test_hooks_run_around_an_apply(busy: Sim, run: Run, tmp_path: Path) -> None:
@@ -216,22 +216,22 @@ def test_hooks_run_around_an_apply(busy: Sim, run: Run, tmp_path: Path) -> None:
 
 
 def test_modes_alone(a100: Sim, run: Run) -> None:
-    wish = ("--gpu", "0", "--mig", "3g.20gb", "--mode-only")
-    assert run("apply", *wish).code == 0
-    assert run("verify", *wish).code == 0
+    request = ("--gpu", "0", "--mig", "3g.20gb", "--mode-only")
+    assert run("apply", *request).code == 0
+    assert run("verify", *request).code == 0
     assert a100.node.show()["gpus"][0]["mig"]["current"] == "enabled"
     assert instances(a100) == set()
     assert run("apply", "--gpu", "0", "--mig", "disabled").code == 0
-    assert run("verify", *wish).code == 30
+    assert run("verify", *request).code == 30
 
 
 def test_the_last_line_tells_of_modes_and_resets(a100: Sim, run: Run) -> None:
-    """All that the plan's figures count, in the past tense."""
-    for wish in ("1g.5gb", "disabled"):
-        planned = run("plan", "--gpu", "0", "--mig", wish).out
-        assert "MIG mode of 1 GPU to set, GPU 0000:01:00.0 to reset" in planned
-        done = run("apply", "--gpu", "0", "--mig", wish).out
-        assert "MIG mode of 1 GPU set, GPU 0000:01:00.0 reset; verified" in done
+    # The last line reports all counts of the plan, in the past tense.
+    for desired_gpu in ("1g.5gb", "disabled"):
+        planned = run("plan", "--gpu", "0", "--mig", desired_gpu).out
+        assert "set MIG mode of 1 GPU, reset GPU 0000:01:00.0" in planned
+        done = run("apply", "--gpu", "0", "--mig", desired_gpu).out
+        assert "set MIG mode of 1 GPU, reset GPU 0000:01:00.0; verified" in done
 
 
 def test_a_guest_that_cannot_reset_waits_for_its_reboot(state: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,17 +239,17 @@ def test_a_guest_that_cannot_reset_waits_for_its_reboot(state: str, run: Run, mo
     monkeypatch.setenv("ALIQUOT_SIM", "guest")
     node = SimClient(state, "guest")
     node.inject_fault("reset-pending", gpu=0)
-    wish = ("--gpu", "0", "--mig", "3g.20gb")
+    request = ("--gpu", "0", "--mig", "3g.20gb")
     try:
-        plan = run("plan", *wish)
+        plan = run("plan", *request)
         assert plan.code == 10
         assert "reboot" in plan.out + plan.err
-        first = run("apply", *wish)
+        first = run("apply", *request)
         assert first.code == 10, first
         assert "reboot" in first.out
         assert run("sim", "reboot").code == 0
-        assert run("apply", *wish).code == 0
-        assert run("verify", *wish).code == 0
+        assert run("apply", *request).code == 0
+        assert run("verify", *request).code == 0
     finally:
         node.close()
         control.stop(state, "guest")
@@ -270,7 +270,7 @@ def test_a_checkpoint_brings_everything_back(busy: Sim, run: Run) -> None:
 
 
 def test_what_generate_writes_can_be_applied(mixed: Sim, run: Run) -> None:
-    """Every generated config, on a node of three families and a GPU without MIG."""
+    # Covers every generated config, on a node with three families and a GPU without MIG.
     assert run("generate", "--out", "wish.yaml").code == 0
     for name in run("__complete", "configs", "wish.yaml").out.split():
         result = run("apply", "-f", "wish.yaml", "-c", name)
@@ -290,17 +290,17 @@ def test_a_file_from_stdin(a100: Sim, program: Run) -> None:
 
 
 def test_the_same_over_the_real_backend(busy: Sim, program: Run) -> None:
-    """The command as a program, NVML through the node's own library."""
+    # The command runs as a program and uses NVML through the node's own library.
     try:
         control.library(busy.node.state_dir, busy.name)
     except AliquotError as error:
         pytest.skip(error.brief)
     answers: list[dict[str, Any]] = []
     for backend in ("direct", "shim"):
-        result = program("plan", *WISH, "-o", "json", ALIQUOT_BACKEND=backend)
+        result = program("plan", *REQUEST, "-o", "json", ALIQUOT_BACKEND=backend)
         assert result.code == 10, result.err
         answers.append(result.document)
     assert answers[0]["actions"] == answers[1]["actions"]
-    assert program("apply", *WISH, ALIQUOT_BACKEND="shim").code == 0
-    assert program("verify", *WISH, ALIQUOT_BACKEND="direct").code == 0
+    assert program("apply", *REQUEST, ALIQUOT_BACKEND="shim").code == 0
+    assert program("verify", *REQUEST, ALIQUOT_BACKEND="direct").code == 0
     assert 7 not in reached(busy)

@@ -1,11 +1,11 @@
-"""``restore --boot`` where one GPU fails in the middle of it: what others had asked of them is not lost with it."""
+"""``restore --boot`` with an error on one GPU in the middle: the requests of the others are not lost."""
 
 from __future__ import annotations
 
 import pytest
 
 from aliquot.cli.commands import restore_boot as boot
-from aliquot.cli.framework.apply_plan import PlanExecution
+from aliquot.cli.commands.apply_plan import PlanExecution
 from aliquot.sim.client import SimClient
 
 from .conftest import Run
@@ -31,32 +31,32 @@ def test_a_gpu_that_fails_does_not_take_the_others_with_it(host: Host, run: Run)
 def test_what_comes_only_while_a_machine_starts_is_waited_for_only_then(
     host: Host, run: Run, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vGPU manager: on a machine that has been running for long with the ordinary driver it does not come."""
+    # On a host that has run for long with the ordinary driver, the vGPU manager will not appear.
     sim = host("a2:mdev")
     assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q").code == 0
     assert run("sim", "reboot", "--kernel", "none").code == 0
     monkeypatch.setattr(boot, "uptime", lambda: boot.STARTING_S)
     found = run("restore", "--boot")
     assert (found.code, "NO_VGPU_DRIVER" in found.err, "waiting" in found.err) == (20, True, False), found
-    looks: list[float] = []
+    observations: list[float] = []
 
     def starting() -> float:
-        """The driver is there by the second look."""
-        if not looks:
+        """Load the driver before the second check."""
+        if not observations:
             SimClient(state, "host").reboot("mdev")
-        looks.append(20.0)
-        return looks[-1]
+        observations.append(20.0)
+        return observations[-1]
 
     monkeypatch.setattr(boot, "uptime", starting)
     monkeypatch.setattr("aliquot.cli.framework.streams.watched", lambda: True)
     found = run("restore", "--boot")
-    assert (found.code, looks, len(sim.node.show()["gpus"][0]["vgpus"])) == (0, [20.0], 1), found
+    assert (found.code, observations, len(sim.node.show()["gpus"][0]["vgpus"])) == (0, [20.0], 1), found
     assert "waiting, 120 s at most: " in found.err
-    assert "(Ctrl-C, or --wait 0, does not wait)" in found.err
+    assert "(to skip: Ctrl-C, or --wait 0)" in found.err
 
 
 def test_ctrl_c_ends_it(host: Host, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are not asked one by one then."""
+    # Ctrl-C stops all waiting; the other GPUs are not tried one by one.
     host("a2:mdev*2")
     assert run("apply", "--gpu", "0-1", "--vgpu", "A2-4Q").code == 0
     assert run("sim", "reboot").code == 0

@@ -18,7 +18,7 @@ RECORDED = Path(__file__).resolve().parents[2] / "recorded/cdi"
 
 @pytest.fixture
 def sliced(a100: Sim, monkeypatch: pytest.MonkeyPatch) -> Sim:
-    """One A100 with a 3g.20gb in its upper half. The library comes from the shim, which needs a compiler."""
+    """Create an A100 with a 3g.20gb in its upper half. Its library comes from the shim, which needs a compiler."""
     a100.node.set_mode(0, True)
     a100.node.create(0, "3g.20gb", start=4)
     return a100
@@ -37,12 +37,12 @@ def test_a_spec_on_stdout_is_one_that_runtimes_take(run: Run, sliced: Sim) -> No
 
 def test_flags_of_nvidia_ctk(run: Run, sliced: Sim) -> None:
     words = ("--vendor", "example.com", "--class", "mig", "--device-name-strategy", "type-index", "--no-all-device")
-    document = run("cdi", "generate", "--format", "json", *words).document
+    document = run("cdi", "generate", "-o", "json", *words).document
     assert document["kind"] == "example.com/mig"
     assert [d["name"] for d in document["devices"]] == ["mig0:0"]
-    management = run("cdi", "generate", "--format", "json", "--mode", "management").document
+    management = run("cdi", "generate", "-o", "json", "--mode", "management").document
     assert (management["kind"], [d["name"] for d in management["devices"]]) == ("management.nvidia.com/gpu", ["all"])
-    whole = run("cdi", "generate", "--format", "json", "--whole-mig-gpus", "--device-name-strategy", "index").document
+    whole = run("cdi", "generate", "-o", "json", "--whole-mig-gpus", "--device-name-strategy", "index").document
     assert [d["name"] for d in whole["devices"]] == ["0", "0:0", "all"]
 
 
@@ -54,7 +54,7 @@ def test_names_and_nodes_are_those_of_nvidia_ctk(run: Run, state: str) -> None:
         node.create(0, profile, start)
     node.close()
     strategies = [w for s in ("uuid", "index", "type-index") for w in ("--device-name-strategy", s)]
-    document = run("cdi", "generate", "--format", "json", "--node", "n", *strategies).document
+    document = run("cdi", "generate", "-o", "json", "--sim", "n", *strategies).document
     control.stop(state, "n")
     nodes = {d["name"]: sorted(n["path"] for n in d["containerEdits"]["deviceNodes"]) for d in document["devices"]}
     assert nodes == yaml.safe_load((RECORDED / "nvidia-ctk.yaml").read_text())
@@ -62,7 +62,7 @@ def test_names_and_nodes_are_those_of_nvidia_ctk(run: Run, state: str) -> None:
 
 def test_a_file_follows_the_node(run: Run, sliced: Sim, tmp_path: Path) -> None:
     path = tmp_path / "nvidia.com-gpu.yaml"
-    result = run("cdi", "generate", "--output", str(path))
+    result = run("cdi", "generate", "--out", str(path))
     assert (result.code, result.out) == (0, "")
     assert "4 names of nvidia.com/gpu" in result.err
     listing = run("cdi", "list", "--spec-dir", str(tmp_path))
@@ -71,36 +71,36 @@ def test_a_file_follows_the_node(run: Run, sliced: Sim, tmp_path: Path) -> None:
     sliced.node.create(0, "1g.5gb")
     behind = run("cdi", "list", "--spec-dir", str(tmp_path))
     assert behind.code == 30
-    assert f"aliquot cdi generate --output {path}" in behind.err
-    assert run("cdi", "generate", "--output", str(path)).code == 0
+    assert f"aliquot cdi generate --out {path}" in behind.err
+    assert run("cdi", "generate", "--out", str(path)).code == 0
     assert run("cdi", "list", "--spec-dir", str(tmp_path)).code == 0
 
 
 def test_a_device_that_is_gone_is_named(run: Run, sliced: Sim, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    run("cdi", "generate", "--output", str(path))
+    run("cdi", "generate", "--out", str(path))
     sliced.node.destroy(0, sliced.node.show()["gpus"][0]["instances"][0]["id"])
     listing = run("cdi", "list", "--spec-dir", str(tmp_path), "-o", "json")
     assert listing.code == 30
     assert {s["name"] for s in listing.document["stale"]} >= {"0:0", "0000:01:00.0-3g.20gb-4"}
     assert run("cdi", "generate").code == 20  # nothing to offer
-    gone = run("cdi", "generate", "--output", str(path))
+    gone = run("cdi", "generate", "--out", str(path))
     assert (gone.code, path.exists()) == (0, False)
     assert f"removed {path}" in gone.err
 
 
-def test_somebody_elses_file_is_not_replaced(run: Run, sliced: Sim, tmp_path: Path) -> None:
+def test_a_foreign_file_is_not_replaced(run: Run, sliced: Sim, tmp_path: Path) -> None:
     path = tmp_path / "nvidia.yaml"
     path.write_text("kind: nvidia.com/gpu\ndevices: []\n")
-    result = run("cdi", "generate", "--output", str(path))
+    result = run("cdi", "generate", "--out", str(path))
     assert result.code == 20
     assert "Aliquot did not write it" in result.err
-    assert run("cdi", "generate", "--output", str(path), "--force").code == 0
+    assert run("cdi", "generate", "--out", str(path), "--force").code == 0
     assert run("cdi", "list", "--spec-dir", str(tmp_path)).code == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (("--vendor", "nvidia com"), "'nvidia com' is not a CDI vendor"),
         (("--class", "-"), "'-' is not a CDI class"),
@@ -109,16 +109,16 @@ def test_somebody_elses_file_is_not_replaced(run: Run, sliced: Sim, tmp_path: Pa
         (("--format", "toml"), "invalid choice: 'toml'"),
     ],
 )
-def test_bad_words_get_a_sentence(run: Run, sliced: Sim, words: tuple[str, ...], said: str) -> None:
+def test_bad_words_get_a_sentence(run: Run, sliced: Sim, words: tuple[str, ...], output: str) -> None:
     result = run("cdi", "generate", *words)
     assert result.code == 2
-    assert said in result.err
+    assert output in result.err
     assert result.out == ""
 
 
 def test_a_place_that_cannot_be_written_is_named(run: Run, sliced: Sim, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = run("cdi", "generate", "--output", str(tmp_path / "file/a.yaml"))
+    result = run("cdi", "generate", "--out", str(tmp_path / "file/a.yaml"))
     assert result.code == 20
     assert f"cannot write {tmp_path}/file/a.yaml" in result.err
 
@@ -127,17 +127,17 @@ def test_roots_that_are_not_there_are_named(run: Run, tmp_path: Path) -> None:
     for option in ("--driver-root", "--dev-root", "--driver-root-ctr-path"):
         result = run("cdi", "generate", option, str(tmp_path / "none"))
         assert (result.code, result.out) == (2, "")
-        assert f"there is no directory {tmp_path}/none" in result.err
+        assert f"{tmp_path}/none is not a directory" in result.err
     result = run("cdi", "generate", "--nvidia-cdi-hook-path", "nvidia-cdi-hook")
     assert result.code == 2
     assert "not an absolute path" in result.err
 
 
 def test_a_file_follows_every_change(run: Run, a100: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that fails: the instances that come back have other UUIDs."""
+    # This includes a failed change: the instances that are created again have other UUIDs.
     monkeypatch.setattr(spec_files, "DIRECTORIES", (str(tmp_path),))
     path = str(tmp_path / "nvidia.yaml")
-    assert run("cdi", "generate", "--output", path, "--device-name-strategy", "place").code == 0
+    assert run("cdi", "generate", "--out", path, "--device-name-strategy", "place").code == 0
 
     def names() -> list[str]:
         found = dict(spec_files.read(str(tmp_path)))
@@ -145,7 +145,7 @@ def test_a_file_follows_every_change(run: Run, a100: Sim, tmp_path: Path, monkey
 
     before = names()
     done = run("apply", "--gpu", "0", "--mig", "3g.20gb*2")
-    assert (done.code, f"wrote {path}, which follows the change" in done.err) == (0, True), done
+    assert (done.code, f"updated {path}" in done.err) == (0, True), done
     assert names() == ["0000:01:00.0-3g.20gb"] * 2 + ["all"]
     run("sim", "fault", "fail", "call=DeviceCreateGpuInstanceWithPlacement", "code=999", "calls=1")
     assert run("apply", "--gpu", "0", "--mig", "1g.5gb*7").code != 0

@@ -1,4 +1,4 @@
-"""What options offer is what the types know: tables of commands import no model, so that help is quick."""
+"""Options offer the choices that the types define. The command tables import no model, so that help is fast."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aliquot.slurm.node.request import JobsPolicy
 def test_options_offer_the_words_of_their_types() -> None:
     assert POLICY.choices == HELD_POLICIES
     assert _MULTI.choices == get_args(VmPolicy)
-    told = {
+    reported = {
         option.names[-1]: option.choices
         for table in (table_apply, table_cloud, table_render)
         for command in vars(table).values()
         if isinstance(command, CliCommand)
         for option in command.options
     }
-    assert told["--jobs"] == get_args(JobsPolicy)
-    assert told["--type-style"] == STYLES
+    assert reported["--jobs"] == get_args(JobsPolicy)
+    assert reported["--type-style"] == STYLES

@@ -1,10 +1,12 @@
-"""The table of commands: whole, consistent, and what argparse, help, docs and completion are made from."""
+"""The table of commands: complete, consistent, and the source of argparse, help, docs and completion."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from aliquot.errors import UsageError
 
 from .conftest import Run
 
+ROOT = Path(__file__).resolve().parents[3]
 VERBS = [(path, command) for path, command in leaves() if not command.children]
 IDS = [" ".join(path) for path, _ in VERBS]
 
@@ -38,11 +41,11 @@ def test_every_verb_has_its_help(path: tuple[str, ...], command: CliCommand, run
 
 
 def test_every_verb_takes_an_output_format() -> None:
-    """mig-parted's verbs keep mig-parted's flags."""
+    # The verbs of mig-parted keep its flags.
     some = {OUTPUT, MARKDOWN}
     without = [path for path, command in VERBS if not some & {*command.options} and path[0] != "mig-parted"]
-    without.remove(("cdi", "generate"))  # its --output is a file and -o its --format, as nvidia-ctk has it
-    without.remove(("metrics",))  # what it prints has the one format that Prometheus reads
+    without.remove(("cdi", "generate"))  # has its own row: the file name chooses a format, too
+    without.remove(("metrics",))  # prints only Prometheus's format
     # They run until they are stopped and print no result.
     assert {*without} == {("agent",), ("controller",), ("dashboard",)}
 
@@ -55,7 +58,7 @@ def test_every_example_is_a_command_of_ours() -> None:
         if words[0] == "aliquot":
             found = parse.find(commands.ROOT, words[1:])
             assert found.command.module, line
-            parse.parser(found.command, found.prog).parse_args(found.rest)
+            parse.typed_options(found)
 
 
 def test_names_are_unique_among_siblings() -> None:
@@ -98,8 +101,8 @@ def test_exit_codes_are_in_the_help_of_all(run: Run) -> None:
         (["plan", "--polcy", "wait"], "aliquot plan --help"),
         (["plan", "--policy", "maybe"], "aliquot plan --help"),
         (["plan", "--timeout", "soon"], "aliquot plan --help"),
-        (["--nod", "x", "show"], "aliquot --help"),
-        (["--node"], "aliquot --help"),
+        (["--si", "x", "show"], "aliquot --help"),
+        (["--sim"], "aliquot --help"),
         (["sim", "start"], "aliquot sim start --help"),
         (["plan", "--file"], "aliquot plan --help"),
     ],
@@ -112,11 +115,11 @@ def test_usage_errors_name_the_next_command(words: list[str], following: str, ru
 
 
 def test_options_of_all_verbs_may_stand_before_the_verb() -> None:
-    spellings = ["--node n show", "--node=n show", "show --node n", "-o json --node=n show", "show --node n -ojson"]
+    spellings = ["--sim n show", "--sim=n show", "show --sim n", "-o json --sim=n show", "show --sim n -ojson"]
     for spelling in spellings:
         found = parse.find(commands.ROOT, spelling.split())
         args = parse.arguments(found)
-        assert (found.path, args.node, args.verb) == (("aliquot", "show"), "n", "show")
+        assert (found.path, args.sim, args.verb) == (("aliquot", "show"), "n", "show")
         assert args.output == ("json" if "json" in spelling else "text")
 
 
@@ -134,8 +137,8 @@ def test_the_version_needs_no_machine(words: list[str], run: Run, monkeypatch: p
 
 def test_environment_variables_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIQUOT_SIM", "from-env")
-    assert parse.arguments(parse.find(commands.ROOT, ["show"])).node == "from-env"
-    assert parse.arguments(parse.find(commands.ROOT, ["show", "--node", "typed"])).node == "typed"
+    assert parse.arguments(parse.find(commands.ROOT, ["show"])).sim == "from-env"
+    assert parse.arguments(parse.find(commands.ROOT, ["show", "--sim", "typed"])).sim == "typed"
     monkeypatch.setenv("MIG_PARTED_MODE_CHANGE_ONLY", "true")
     monkeypatch.setenv("MIG_PARTED_OUTPUT_FORMAT", "json")
     assert parse.arguments(parse.find(commands.ROOT, ["mig-parted", "apply"])).mode_only is True
@@ -147,19 +150,92 @@ def test_environment_variables_stand_in(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_page_of_the_docs_is_current() -> None:
-    tool = Path(__file__).resolve().parents[3] / "tools/build_docs.py"
+    tool = ROOT / "tools/build_docs.py"
     done = subprocess.run([sys.executable, str(tool), "--check", "docs/cli.md"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout  # the other pages: tests/system/docs/test_reference.py
 
 
-@pytest.mark.parametrize(("word", "meant"), [("shwo", "show"), ("aply", "apply"), ("get", None)])
-def test_a_mistyped_verb(word: str, meant: str | None, run: Run) -> None:
-    said = run(word).err
-    assert ("did you mean" in said) == (meant is not None)
-    assert f"next     aliquot {meant} --help" in said if meant else "it has show, usage" in said
+@pytest.mark.parametrize(("word", "expected"), [("shwo", "show"), ("aply", "apply"), ("get", None)])
+def test_a_mistyped_verb(word: str, expected: str | None, run: Run) -> None:
+    answer = run(word).err
+    assert ("did you mean" in answer) == (expected is not None)
+    assert f"next     aliquot {expected} --help" in answer if expected else "it has show, usage" in answer
 
 
 def test_help_is_a_verb_everywhere(run: Run) -> None:
     assert run("help").out == run("--help").out
     assert run("help", "show").out == run("show", "--help").out
-    assert run("sim", "help", "start").out == run("sim", "start", "--help").out
+    assert run("sim", "help", "start").out == run("help", "sim", "start").out == run("sim", "start", "--help").out
+
+
+def test_help_lists_the_verbs_by_what_they_are_about(run: Run) -> None:
+    out = run("--help").out
+    titles = re.findall(r"^(\w.*):$", out, re.MULTILINE)
+    known = ["GPUs", "Kubernetes", "VMs", "Slurm", "containers", "simulator", "services", "this program"]
+    assert titles == [*known, "examples", "exit codes"]
+    vms = out.partition("\nVMs:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in vms.splitlines()] == ["vgpu", "passthrough", "libvirt"]
+
+
+def test_every_help_says_what_its_verb_does(run: Run) -> None:
+    # Each help is one line that begins with a verb, perhaps after the place: ``on the host: start ...``.
+    known = {word.lower() for word in (ROOT / "tools/prose/verbs.txt").read_text().split()}
+    for path, command in leaves():
+        if path:
+            first = [part.split()[0] for part in command.help.split(": ")[:2]]
+            assert known & {*first}, path
+            assert not command.help.endswith((".", "?")), path
+    assert max(map(len, run("--help").out.splitlines())) <= 100
+
+
+def test_help_names_the_extra_that_a_verb_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    named = {extra for _, command in leaves() for extra in command.extra.split(",") if extra}
+    assert named == {"agent", "dashboard", "metrics", "mount"}
+    assert named <= extras.keys()
+    assert extras["all"] == [f"aliquot[{','.join(extra for extra in extras if extra not in ('all', 'libvirt'))}]"]
+    assert "pip install 'aliquot[agent]'" in run("help", "controller").out
+    assert "pip install" not in run("help", "show").out
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    refused = run("metrics", "--listen", "127.0.0.1:0")
+    assert (refused.code, "pip install 'aliquot[metrics]'" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("show --node n", "show --sim n"),
+        ("--node=n show", "show --sim=n"),
+        ("mig-parted -node n assert", "mig-parted assert --sim n"),
+        ("history --most 3", "history --limit 3"),
+        ("capacity --ask a/b", "capacity --request a/b"),
+        ("slurm apply --offers 0 --offers=1", "slurm apply --capacity 0 --capacity=1"),
+        ("slurm siblings --reach 'ssh {host}'", "slurm siblings --via 'ssh {host}'"),
+        ("slurm controller -f x --withdraw", "slurm controller -f x --remove"),
+        ("cdi generate --output a.yaml", "cdi generate --out a.yaml"),
+        ("cdi generate --output=a.yaml --format json", "cdi generate --out a.yaml -o json"),
+        ("cdi generate --output json", "cdi generate -o json"),
+    ],
+)
+def test_a_previous_spelling_is_an_alias(old: str, new: str) -> None:
+    # Kept for one release, for scripts of users and for clusters whose hosts run different releases.
+    given = [vars(parse.arguments(parse.find(commands.ROOT, shlex.split(line)))) for line in (old, new)]
+    for arguments in given:
+        del arguments["recorded_words"]  # as typed
+    assert given[0] == given[1]
+
+
+def test_a_previous_spelling_is_shown_nowhere(run: Run) -> None:
+    previous = {alias for _, command in leaves() for option in command.options for alias in option.aliases}
+    assert {"--node", "--offers", "--most", "--reach", "--withdraw", "--ask"} <= previous
+    texts = [run(*path, "--help").out for path, _ in leaves()] + [run("completion", "bash").out]
+    texts.append((ROOT / "docs/cli.md").read_text())
+    known = {name for _, command in leaves() for option in command.options for name in option.names}
+    for text in texts:
+        assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) & (previous - known)
+
+
+def test_words_after_a_double_dash_stay() -> None:
+    found = parse.find(commands.ROOT, ["slurm", "render", "--node", "n", "--", "--node"])
+    assert found.rest == ["--sim", "n", "--", "--node"]

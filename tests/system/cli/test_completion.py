@@ -1,4 +1,4 @@
-"""Shell completion: run in a real bash, and every verb is in every script."""
+"""Shell completion: run in a real bash, and each script contains every verb."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASH = shutil.which("bash") or ""
 
 @pytest.fixture
 def tab(tmp_path: Path) -> Tab:
-    """What bash offers after some words, the last of them being typed."""
+    """Return what bash offers after some words. The last word is still being typed."""
     wrapper = tmp_path / "bin/aliquot"
     wrapper.parent.mkdir()
     wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aliquot "$@"\n')
@@ -50,22 +50,22 @@ def test_verbs_and_options(tab: Tab) -> None:
     assert {"--file", "--policy", "--mig"} <= set(tab("plan", "--"))
     assert tab("plan", "--policy", "") == ["refuse", "wait", "force"]
     assert tab("show", "-o", "j") == ["json"]
-    assert tab("--node", "n", "pl") == ["plan"]
+    assert tab("--sim", "n", "pl") == ["plan"]
 
 
 def test_words_of_this_machine(tab: Tab, mixed: Sim) -> None:
     assert {"0", "3"} <= set(tab("plan", "--gpu", ""))
     assert tab("show", "GPU-")[0].startswith("GPU-")
     assert {"1g.6gb", "3g.40gb", "4g.96gb+gfx"} <= set(tab("explain", ""))
-    assert tab("plan", "--node", "m") == ["mixed"]
+    assert tab("plan", "--sim", "m") == ["mixed"]
     assert "dgx-a100" in tab("sim", "start", "")
     assert "busy" in tab("sim", "fault", "")
 
 
 def test_named_configs_of_the_file_that_was_typed(tab: Tab, run: Run, mixed: Sim) -> None:
-    assert run("generate", "--out", "wish.yaml").code == 0
-    assert {"all-disabled", "all-enabled", "all-1g.6gb"} <= set(tab("plan", "-f", "wish.yaml", "-c", ""))
-    assert tab("plan", "-f", "wish.yaml", "-c", "all-dis") == ["all-disabled"]
+    assert run("generate", "--out", "config.yaml").code == 0
+    assert {"all-disabled", "all-enabled", "all-1g.6gb"} <= set(tab("plan", "-f", "config.yaml", "-c", ""))
+    assert tab("plan", "-f", "config.yaml", "-c", "all-dis") == ["all-disabled"]
     assert tab("plan", "-f", "missing.yaml", "-c", "") == []
 
 
@@ -91,13 +91,13 @@ def test_fish_offers_the_same(run: Run, mixed: Sim, tab: Tab, tmp_path: Path) ->
         assert done.stderr == ""
         return [line.partition("\t")[0] for line in done.stdout.splitlines()]
 
-    assert run("generate", "--out", "wish.yaml").code == 0
+    assert run("generate", "--out", "config.yaml").code == 0
     assert offered("aliquot pl") == ["plan"]
-    assert offered("aliquot --node n pl") == ["plan"]
+    assert offered("aliquot --sim n pl") == ["plan"]
     assert offered("aliquot sim rel") == ["release"]
     assert sorted(offered("aliquot plan --policy ")) == ["force", "refuse", "wait"]
     assert offered("aliquot explain 4g.96gb+g") == ["4g.96gb+gfx"]
-    assert offered("aliquot plan -f wish.yaml -c all-dis") == ["all-disabled"]
+    assert offered("aliquot plan -f config.yaml -c all-dis") == ["all-disabled"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,4 +1,4 @@
-"""Before GPUs change, a person at a terminal sees the plan and is asked; scripts are not."""
+"""Before GPUs change, a user at a terminal sees the plan and confirms it. Scripts are not asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.terminal import Played
 
 from .conftest import Run, Sim, _node
 
-WISH = ("--gpu", "0", "--mig", "3g.20gb")
+REQUEST = ("--gpu", "0", "--mig", "3g.20gb")
 QUESTION = "Apply this plan? [y/N]"
 ANSWERS = {
     "no": ("n\n", 10),
@@ -39,7 +39,7 @@ def play() -> Iterator[Play]:
 
 
 def test_a_person_is_shown_the_plan_and_agrees(a100: Sim, play: Play) -> None:
-    shown = play("apply", *WISH)
+    shown = play("apply", *REQUEST)
     before = shown.shows(QUESTION).text
     assert "create" in before
     assert "3g.20gb" in before
@@ -52,7 +52,7 @@ def test_a_person_is_shown_the_plan_and_agrees(a100: Sim, play: Play) -> None:
 
 @pytest.mark.parametrize(("typed", "code"), ANSWERS.values(), ids=ANSWERS)
 def test_any_other_answer_changes_nothing(typed: str, code: int, a100: Sim, play: Play) -> None:
-    shown = play("apply", *WISH)
+    shown = play("apply", *REQUEST)
     shown.shows(QUESTION)
     shown.type(typed)
     assert shown.ended() == code
@@ -63,23 +63,25 @@ def test_any_other_answer_changes_nothing(typed: str, code: int, a100: Sim, play
 
 @pytest.mark.parametrize("words", [("--yes",), ("-y",)])
 def test_yes_is_not_asked(words: tuple[str, ...], a100: Sim, play: Play) -> None:
-    shown = play("apply", *WISH, *words)
+    shown = play("apply", *REQUEST, *words)
     assert shown.ended() == 0
     assert QUESTION not in shown.raw
 
 
 def test_nothing_to_do_and_a_refusal_are_not_asked(a100: Sim, run: Run, play: Play) -> None:
-    assert run("apply", *WISH).code == 0  # this process has no terminal at stdin
-    assert play("apply", *WISH).ended() == 0
+    assert run("apply", *REQUEST).code == 0  # this process has no terminal at stdin
+    assert play("apply", *REQUEST).ended() == 0
     a100.node.hold(0, a100.node.show()["gpus"][0]["instances"][0]["id"])
     assert play("apply", "--gpu", "0", "--mig", "7g.40gb").ended() == 20
 
 
 def test_a_document_stays_whole_and_the_question_is_on_the_terminal(a100: Sim, play: Play, tmp_path: Path) -> None:
-    """stdout and stderr go to files: the person is asked on the terminal that stdin is."""
+    # stdout and stderr go to files, so the question appears on the terminal at stdin.
     log = tmp_path / "log"
     with (tmp_path / "out").open("wb") as out:
-        shown = play(*("apply", *WISH, "-o", "json"), shell=f"""sh -c 'exec "$0" "$@" 2>{log}'""", stdout=out.fileno())
+        shown = play(
+            *("apply", *REQUEST, "-o", "json"), shell=f"""sh -c 'exec "$0" "$@" 2>{log}'""", stdout=out.fileno()
+        )
         shown.shows(QUESTION)
         shown.type("n\n")
         assert shown.ended() == 10
@@ -89,7 +91,7 @@ def test_a_document_stays_whole_and_the_question_is_on_the_terminal(a100: Sim, p
 
 
 def test_stdin_that_can_only_be_read_is_asked_on_the_terminal_too(a100: Sim, play: Play, tmp_path: Path) -> None:
-    shown = play("apply", *WISH, shell=f"""sh -c 'exec "$0" "$@" </dev/tty 2>{tmp_path / "log"}'""")
+    shown = play("apply", *REQUEST, shell=f"""sh -c 'exec "$0" "$@" </dev/tty 2>{tmp_path / "log"}'""")
     assert "3g.20gb" in shown.shows(QUESTION, 20).text
     shown.type("n\n")
     assert shown.ended() == 10
@@ -97,9 +99,9 @@ def test_stdin_that_can_only_be_read_is_asked_on_the_terminal_too(a100: Sim, pla
 
 
 def test_where_no_question_can_be_shown_none_is_waited_for(a100: Sim, play: Play, tmp_path: Path) -> None:
-    """stdin is a terminal that can only be read, stderr is a file, and the session has no terminal of its own."""
+    # stdin is a read-only terminal, stderr is a file, and the session has no controlling terminal.
     log = tmp_path / "log"
-    shown = play("apply", *WISH, shell=f"""sh -c 'exec setsid -w "$0" "$@" <"$(tty)" 2>{log}'""")
+    shown = play("apply", *REQUEST, shell=f"""sh -c 'exec setsid -w "$0" "$@" <"$(tty)" 2>{log}'""")
     assert shown.ended(20) == 2
     assert "add --yes" in log.read_text()
     assert not a100.writes()
@@ -109,10 +111,10 @@ def test_where_no_question_can_be_shown_none_is_waited_for(a100: Sim, play: Play
 def test_a_plan_a_checkpoint_and_the_boot_record_are_asked_about(
     words: tuple[str, ...], a100: Sim, run: Run, play: Play
 ) -> None:
-    assert run("apply", *WISH).code == 0
+    assert run("apply", *REQUEST).code == 0
     assert run("checkpoint", "--out", "before.json").code == 0
     a100.node.destroy(0, a100.node.show()["gpus"][0]["instances"][0]["id"])
-    assert run("plan", *WISH, "--out", "plan.json").code == 10
+    assert run("plan", *REQUEST, "--out", "plan.json").code == 10
     _declines(play(*words), a100)
 
 
@@ -135,7 +137,7 @@ def _declines(shown: Played, sim: Sim) -> None:
 
 
 def test_a_plan_that_is_no_longer_right_is_refused_before_the_question(a100: Sim, run: Run, play: Play) -> None:
-    assert run("plan", *WISH, "--out", "plan.json").code == 10
+    assert run("plan", *REQUEST, "--out", "plan.json").code == 10
     text = Path("plan.json").read_text()
     Path("plan.json").write_text(text.replace('"created": 1', '"created": 2'))
     shown = play("apply", "plan.json")
@@ -144,7 +146,7 @@ def test_a_plan_that_is_no_longer_right_is_refused_before_the_question(a100: Sim
 
 
 def test_a_signal_at_the_question_changes_nothing(a100: Sim, play: Play) -> None:
-    shown = play("apply", *WISH)
+    shown = play("apply", *REQUEST)
     shown.shows(QUESTION)
     shown.process.send_signal(signal.SIGTERM)
     assert shown.ended() in (143, -signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A working day on simulated nodes: its outputs, the files it leaves and the calls that reached the driver."""
+"""A working day on simulated nodes: outputs, remaining files and the calls that reached the driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEC.loader.exec_module(artefacts)
 
 
 def test_the_day_ends_as_it_did_before(program: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that is meant: ``ALIQUOT_UPDATE=1 pytest tests/system/cli/test_day.py``, and look at the difference."""
+    # For an intended change, run ``ALIQUOT_UPDATE=1 pytest tests/system/cli/test_day.py`` and review the diff.
     folder = tmp_path.resolve()
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("ALIQUOT_STATE_DIR", str(folder / "state"))

@@ -1,6 +1,6 @@
-"""``aliquot docker`` on a machine without any container runtime: words, refusals, and what needs no daemon.
+"""``aliquot docker`` on a host without any container runtime: arguments, refusals, and commands that need no daemon.
 
-With real ones: tests/system/containers.
+Tests with real runtimes are in tests/system/containers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PICK = ("--runtime", "docker", "--no-reserve")
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No runtime is installed."""
+    """Remove every runtime from PATH."""
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST"):
         monkeypatch.delenv(name, raising=False)
@@ -26,7 +26,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def halves(a100: Sim) -> list[str]:
-    """One A100 in two 3g.20gb; the UUIDs of their MIG devices."""
+    """Partition one A100 into two 3g.20gb and return the UUIDs of their MIG devices."""
     a100.node.set_mode(0, True)
     a100.node.create(0, "3g.20gb", start=0)
     a100.node.create(0, "3g.20gb", start=4)
@@ -59,9 +59,9 @@ def test_legacy_words(run: Run, uuids: list[str]) -> None:
 def test_a_cdi_name_where_a_file_has_it(
     run: Run, uuids: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as compiler:  # the simulated node's library is built first
+    with monkeypatch.context() as compiler:  # the simulated node's library is not built yet
         compiler.setenv("PATH", os.defpath)
-        assert run("cdi", "generate", "--output", str(tmp_path / "cdi/nvidia.com-gpu.yaml")).code == 0
+        assert run("cdi", "generate", "--out", str(tmp_path / "cdi/nvidia.com-gpu.yaml")).code == 0
     words = ("docker", "run-args", uuids[1], *PICK, "--spec-dir", str(tmp_path / "cdi"))
     assert run(*words).out == f"--device nvidia.com/gpu={uuids[1]}\n"
     refused = run("docker", "run-args", uuids[1], *PICK, "--spec-dir", str(tmp_path / "none"))
@@ -81,10 +81,10 @@ def test_several_devices_are_warned_of(run: Run, uuids: list[str]) -> None:
         (("0",), 20, "BARE_INDEX"),
         (("7g.40gb",), 20, "NO_FREE_DEVICE"),
         (("0:9",), 20, "NO_FREE_DEVICE"),
-        (("huge",), 2, "no profile"),
-        (("MIG-1",), 2, "no UUID"),
+        (("huge",), 2, "invalid device"),
+        (("MIG-1",), 2, "not a valid UUID"),
         (("3g.20gb*2", "--form", "gpus"), 2, "several devices"),
-        (("3g.20gb", "--name", "-x y"), 2, "no container name"),
+        (("3g.20gb", "--name", "-x y"), 2, "invalid container name"),
         (("3g.20gb", "--hold", "soon"), 2, "--hold"),
         (("3g.20gb", "--hold", "-1"), 2, "--hold"),
         (("3g.20gb", "--form", "pigeon"), 2, "pigeon"),
@@ -115,7 +115,7 @@ def test_a_runtime_that_can_be_asked_is_named_where_the_first_cannot(
     (tmp_path / "podman").chmod(0o755)
     result = run("docker", "run-args", "3g.20gb", "--runtime", "docker")
     assert (result.code, result.out) == (20, "")
-    assert "--runtime podman: it can be asked" in result.err
+    assert "--runtime podman is available" in result.err
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_runtime_that_can_be_asked_is_named_where_the_first_cannot(
         ('echo \'{"CDISpecDirs": [], "ServerVersion": "26.1"}\'', "cdi", "podman"),
         ('echo \'{"CDISpecDirs": [], "ServerVersion": "26.1"}\'', "env", "docker"),
         ('echo \'{"CDISpecDirs": ["DIR"], "ServerVersion": "28.2"}\'', "cdi", "docker"),
-        ("exit 1", "gpus", "docker"),  # which Podman has not: docker says what is missing
+        ("exit 1", "gpus", "docker"),  # Podman does not have it: docker reports what is missing
     ],
 )
 def test_the_first_runtime_that_is_ready_is_chosen(
@@ -137,7 +137,7 @@ def test_the_first_runtime_that_is_ready_is_chosen(
     for name, script in (("docker", answer.replace("DIR", str(cdi))), ("podman", "exit 0")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    assert run("cdi", "generate", "--output", f"{cdi}/nvidia.json").code == 0
+    assert run("cdi", "generate", "--out", f"{cdi}/nvidia.json").code == 0
     words = ("docker", "run-args", "3g.20gb", "--form", form, "--no-reserve", "--spec-dir", str(cdi))
     assert run(*words, "-o", "json").document["runtime"] == chosen
 
@@ -189,7 +189,7 @@ def test_a_record_of_reservations_that_is_broken_stops_no_plan(
     from aliquot.foundation import state_store
     from aliquot.sim import lifecycle as control
 
-    state_store.unreadable.clear()  # another test of this process may have had the same path
+    state_store.unreadable.clear()  # another test in this process may have used this path
     path = Path(control.folder(a100.node.state_dir, a100.name)) / "container-reservations.json"
     path.write_text("{")
     result = run("plan", "--gpu", "0", "--mig", "7g.40gb")

@@ -1,4 +1,4 @@
-"""Documents: the inventory's shape, config files, the catalog, versions; each in text, JSON and YAML."""
+"""Documents: the inventory's schema, config files, the catalog, versions, each in text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ VERBS = (
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_json_and_yaml_say_the_same(verb: str, mixed: Sim, run: Run) -> None:
-    told = run(*verb.split(), "-o", "json")
-    assert told.code in (0, 10, 30)
-    assert msgspec.json.decode(told.out) == yaml.safe_load(run(*verb.split(), "-o", "yaml").out) or "--calls" in verb
+    reported = run(*verb.split(), "-o", "json")
+    assert reported.code in (0, 10, 30)
+    assert (
+        msgspec.json.decode(reported.out) == yaml.safe_load(run(*verb.split(), "-o", "yaml").out) or "--calls" in verb
+    )
     if verb.split()[0] not in ("generate", "export", "checkpoint"):
-        assert list(told.document)[:2] == ["apiVersion", "kind"]
-        assert told.document["apiVersion"] == "aliquot/v1"
+        assert list(reported.document)[:2] == ["apiVersion", "kind"]
+        assert reported.document["apiVersion"] == "aliquot/v1"
 
 
 def test_the_inventory_has_the_published_shape(mixed: Sim, run: Run) -> None:
@@ -78,7 +80,7 @@ def test_profiles_say_what_still_fits(mixed: Sim, run: Run) -> None:
 
 
 def test_estimates_are_marked(state: str, run: Run) -> None:
-    """Where a table guesses, ``profiles`` and ``catalog show`` say so."""
+    # ``profiles`` and ``catalog show`` mark the values that a table estimates.
     guessed = [
         (name, p.name)
         for name in catalog.family_names()
@@ -92,7 +94,7 @@ def test_estimates_are_marked(state: str, run: Run) -> None:
 
 
 def written(path: Path) -> str:
-    """A file without the line that says who wrote it."""
+    """Return a file without the line that names its writer."""
     text = path.read_text()
     return text.partition("\n")[2] if text.startswith("# Written by Aliquot") else text
 
@@ -112,9 +114,9 @@ def test_a_file_that_aliquot_did_not_write_is_replaced_only_by_force(
 ) -> None:
     good = (0, 10)
     path = tmp_path / "file"
-    path.write_text("")  # as mktemp makes it
+    path.write_text("")  # as mktemp creates it
     for _ in range(2):
-        assert run(*verb, "--out", str(path)).code in good, "what Aliquot wrote is its own"
+        assert run(*verb, "--out", str(path)).code in good, "Aliquot recognizes what it wrote"
     ours = path.read_text()
     for theirs in ("version: v1\nmig-configs: {}\n", '{\n  "a": 1\n}\n', "all of it\n", ours.replace("a", "b", 1)):
         path.write_text(theirs)
@@ -143,7 +145,7 @@ def test_json_of_our_own_formats_says_who_wrote_it_and_an_edit_is_kept(mixed: Si
     assert run(*verb).code == 0
     written = msgspec.json.decode(path.read_bytes())
     assert {k: v for k, v in written.items() if k != "x-aliquot"} == run("export", "--native", "-o", "json").document
-    assert run(*verb, "--label", "other").code == 0, "other content of ours is replaced"
+    assert run(*verb, "--label", "other").code == 0, "other content that Aliquot wrote is replaced"
     ours = path.read_text()
     assert '"other"' in ours
     assert run("verify", "-f", str(path), "-c", "other").code == 0
@@ -159,8 +161,11 @@ def test_json_of_mig_parted_has_no_place_for_a_mark_and_needs_force(mixed: Sim, 
     verb = ("export", "-o", "json", "--out", str(tmp_path / "now.json"))
     assert run(*verb).code == run(*verb).code == 0, "the same text"
     assert msgspec.json.decode((tmp_path / "now.json").read_bytes()).keys() == {"version", "mig-configs"}
-    assert run(*verb, "--label", "other").code == 20
+    refused = run(*verb, "--label", "other")
+    assert refused.code == 20
+    assert "JSON of mig-parted's format, unlike YAML, cannot show that Aliquot wrote it" in refused.err
     assert run(*verb, "--label", "other", "--force").code == 0
+    assert run("mig-parted", "generate-config", "-o", "json", "-f", "now.json").code == 0, "as the original does"
 
 
 def test_files_are_written_whole_or_not_at_all(mixed: Sim, run: Run, tmp_path: Path) -> None:
@@ -174,8 +179,8 @@ def test_files_are_written_whole_or_not_at_all(mixed: Sim, run: Run, tmp_path: P
 
 
 def test_an_exported_node_is_as_it_says(mixed: Sim, run: Run) -> None:
-    wish = "--gpu 0 --gpu 1 --gpu 2 --mig 1g.6gb:2,2g.12gb --mig 1c.3g.40gb,3g.40gb --mig 2g.48gb,1g.24gb"
-    assert run("apply", *wish.split()).code == 0
+    request = "--gpu 0 --gpu 1 --gpu 2 --mig 1g.6gb:2,2g.12gb --mig 1c.3g.40gb,3g.40gb --mig 2g.48gb,1g.24gb"
+    assert run("apply", *request.split()).code == 0
     for words in ([], ["--native"]):
         assert run("export", *words, "--label", "now", "--out", "now.yaml").code == 0
         assert run("verify", "-f", "now.yaml", "-c", "now").code == 0
@@ -225,18 +230,19 @@ def test_a_bug_report_says_everything(mixed: Sim, run: Run, monkeypatch: pytest.
     assert (facts["node"], len(facts["gpus"])) == ("mixed", 4)
     assert facts["driver"] in run("version").out
     monkeypatch.setenv("ALIQUOT_SIM", "gone")
-    told = run("version")
-    assert told.code == 0
-    assert "gone" in told.out
+    reported = run("version")
+    assert reported.code == 0
+    assert "gone" in reported.out
+    assert "'unset ALIQUOT_SIM' returns to the GPUs of this host" in run("show").err
 
 
 def test_a_file_keeps_its_permissions_and_a_new_one_has_the_usual(mixed: Sim, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
-    former = os.umask(0o027)
+    previous = os.umask(0o027)
     try:
         for mode in (0o640, 0o600):
             assert run("export", "--out", str(path)).code == 0
             assert path.stat().st_mode & 0o777 == mode
             path.chmod(0o600)
     finally:
-        os.umask(former)
+        os.umask(previous)

@@ -1,4 +1,4 @@
-"""Pictures to the memory slice, on GPUs with 4, 8 and 12 of them."""
+"""Pictures at memory slice resolution, on GPUs with 4, 8 and 12 memory slices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.cli.framework import color as colour
 from aliquot.cli.framework.views import gpu_drawing as draw
-from aliquot.cli.framework.views import plan_view as planview
+from aliquot.cli.framework.views import plan_view as plan_views
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import (
     Action,
@@ -28,7 +28,7 @@ HOLDER = Holder("process", "4711", "python3")
 
 
 def gpu(family: str, *places: tuple[str, str], held: int = -1, enabled: bool = True) -> Gpu:
-    """A GPU with instances (profile name, placement); the one at index ``held`` is held."""
+    """Return a GPU with instances (profile name, placement). The instance at index ``held`` is held."""
     table = catalog.family(family)
     instances = []
     for n, (name, placement) in enumerate(places):
@@ -80,7 +80,7 @@ def test_every_placement_of_every_family_can_be_drawn() -> None:
 
 PARTS = (ComputePart("3g.20gb", 2),)
 DESTROY = Destroy(gpu=PCI, reason="idle", instance=2, profile="1g.5gb", profile_id=19, placement="1:1")
-CREATE = Create(gpu=PCI, reason="asked", profile="3g.20gb", profile_id=9, placement="4:4", compute=PARTS)
+CREATE = Create(gpu=PCI, reason="requested", profile="3g.20gb", profile_id=9, placement="4:4", compute=PARTS)
 
 
 def plan_of(*actions: Action) -> Plan:
@@ -88,7 +88,7 @@ def plan_of(*actions: Action) -> Plan:
 
 
 def picture(one: Gpu, *actions: Action) -> list[str]:
-    return planview.text(plan_of(*actions), Inventory("n", (one,)), False).splitlines()
+    return plan_views.text(plan_of(*actions), Inventory("n", (one,)), False).splitlines()
 
 
 def test_a_plan_is_drawn_with_numbered_reasons() -> None:
@@ -98,35 +98,35 @@ def test_a_plan_is_drawn_with_numbered_reasons() -> None:
         "  now      1g.5gb:2  (a held)                          a b . . . . . .",
         "  planned  3g.20gb:1,1g.5gb:1  (a held)                a . . . c c c c",
         "   1  destroy  b  1g.5gb at 1:1   idle",
-        "   2  create   c  3g.20gb at 4:4  asked",
+        "   2  create   c  3g.20gb at 4:4  requested",
         "",
-        "1 kept, 1 to destroy, 1 to create",
+        "keep 1, destroy 1, create 1",
     ]
 
 
-def test_modes_resets_and_compute_instances_are_told() -> None:
+def test_modes_resets_and_compute_instances_are_reported() -> None:
     one = gpu("a100-40gb", ("3g.20gb", "0:4"))
     lines = picture(
         one,
-        DestroyCompute(gpu=PCI, reason="asked", instance=1, compute_instance=0, profile="3g.20gb"),
-        CreateCompute(gpu=PCI, reason="asked", instance=1, profile="1c.3g.20gb", profile_id=0),
+        DestroyCompute(gpu=PCI, reason="requested", instance=1, compute_instance=0, profile="3g.20gb"),
+        CreateCompute(gpu=PCI, reason="requested", instance=1, profile="1c.3g.20gb", profile_id=0),
     )
     assert lines[3:] == [
-        "   1  destroy  a  3g.20gb (compute instance)     asked",
-        "   2  create   a  1c.3g.20gb (compute instance)  asked",
+        "   1  destroy  a  3g.20gb (compute instance)     requested",
+        "   2  create   a  1c.3g.20gb (compute instance)  requested",
         "",
-        "1 kept, 0 to destroy, 0 to create, 2 compute instance changes",
+        "keep 1, destroy 0, create 0, make 2 compute instance changes",
     ]
-    enable = SetMode(gpu=PCI, reason="asked", mode="enabled")
-    off = picture(gpu("a100-40gb", enabled=False), enable, Reset(gpu=PCI, reason="asked"), CREATE)
+    enable = SetMode(gpu=PCI, reason="requested", mode="enabled")
+    off = picture(gpu("a100-40gb", enabled=False), enable, Reset(gpu=PCI, reason="requested"), CREATE)
     assert off[1] == "  now      MIG disabled"
     assert off[2].split() == ["planned", "3g.20gb:1", *"....aaaa"]
     assert off[3:5] == [
-        "   1  set         MIG mode enabled  asked",
-        "   2  reset       the GPU           asked",
+        "   1  set         MIG mode enabled  requested",
+        "   2  reset       the GPU           requested",
     ]
-    assert off[-1] == "1 kept, 0 to destroy, 1 to create, MIG mode of 1 GPU to set, GPU 0000:41:00.0 to reset"
-    gone = picture(gpu("a100-40gb", ("1g.5gb", "0:1")), SetMode(gpu=PCI, reason="asked", mode="disabled"))
+    assert off[-1] == "keep 1, destroy 0, create 1, set MIG mode of 1 GPU, reset GPU 0000:41:00.0"
+    gone = picture(gpu("a100-40gb", ("1g.5gb", "0:1")), SetMode(gpu=PCI, reason="requested", mode="disabled"))
     assert gone[2] == "  planned  MIG disabled"
 
 
@@ -135,15 +135,15 @@ def test_a_blocker_reads_as_the_style_asks() -> None:
         rule="HELD",
         message=f"GPU {PCI} cannot take 7g.40gb: 1 instance is held",
         slices=(0, 1),
-        holders=(Holder("slurm job", "8812"),),
+        holders=(Holder("job", "8812"),),
         suggestion="3g.20gb,2g.10gb",
         next_step="aliquot show",
     )
     blocked = Plan(node="n", fingerprint="f", desired=Desired(()), blockers=(blocker,))
-    assert planview.blockers(blocked).splitlines() == [
+    assert plan_views.blockers(blocked).splitlines() == [
         "blocked[HELD]: GPU 0000:41:00.0 cannot take 7g.40gb: 1 instance is held",
         "  slices   0 1",
-        "  holder   slurm job 8812",
+        "  holder   job 8812",
         "  nearest that fits: 3g.20gb,2g.10gb",
         "  next     aliquot show",
     ]
@@ -151,7 +151,7 @@ def test_a_blocker_reads_as_the_style_asks() -> None:
 
 def test_equal_blockers_are_one_and_those_without_a_gpu_list_none() -> None:
     def read(*blockers: Blocker) -> list[str]:
-        return planview.blockers(Plan(node="n", fingerprint="f", desired=Desired(()), blockers=blockers)).splitlines()
+        return plan_views.blockers(Plan(node="n", fingerprint="f", desired=Desired(()), blockers=blockers)).splitlines()
 
     first, second = (
         Blocker("HELD", f"GPU {pci} is held", gpu=pci, next_step=f"aliquot plan --gpu {pci} --mig 1g.5gb")
@@ -183,6 +183,6 @@ def test_colour_appears_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch)
     one = gpu("a100-40gb", ("1g.5gb", "0:1"), held=0)
     row = draw.row("", mig_picture.current_instances(one), catalog.family("a100-40gb"), 0, True)
     assert "\x1b[33ma\x1b[0m" in row
-    tinted = planview.text(plan_of(DESTROY, CREATE), Inventory("n", (one,)), True)
+    tinted = plan_views.text(plan_of(DESTROY, CREATE), Inventory("n", (one,)), True)
     assert "\x1b[31mdestroy\x1b[0m" in tinted
     assert "\x1b[32mcreate\x1b[0m" in tinted

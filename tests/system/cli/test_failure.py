@@ -1,10 +1,11 @@
-"""How failures are told. No traceback ever reaches a user."""
+"""Reports of failures. A user never sees a traceback."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from aliquot.cli.main import main
 from aliquot.sim import lifecycle as control
 from aliquot.sim.client import SimClient
 
-from .conftest import SOURCE, Run
+from .conftest import SOURCE, Run, Sim
 
 
 def every_error(base: type[errors.AliquotError] = errors.AliquotError) -> list[type[errors.AliquotError]]:
@@ -28,7 +29,7 @@ def every_error(base: type[errors.AliquotError] = errors.AliquotError) -> list[t
 
 
 @pytest.mark.parametrize("kind", every_error())
-def test_every_error_is_told_with_its_code_details_and_next_step(
+def test_every_error_is_reported_with_its_code_details_and_next_step(
     kind: type[errors.AliquotError], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(args: Args) -> None:
@@ -40,8 +41,8 @@ def test_every_error_is_told_with_its_code_details_and_next_step(
     head, *rest = result.err.splitlines()
     assert head.endswith(f"[{kind.code}]: it went wrong")
     assert rest == ["  first", "  second", "  next     aliquot show"]
-    told = msgspec.json.decode(run("show", "-o", "json").err)
-    assert told == {
+    reported = msgspec.json.decode(run("show", "-o", "json").err)
+    assert reported == {
         "apiVersion": "aliquot/v1",
         "kind": "Error",
         "code": kind.code,
@@ -50,7 +51,7 @@ def test_every_error_is_told_with_its_code_details_and_next_step(
         "next": "aliquot show",
         "exit_code": kind.exit_code,
     }
-    assert yaml.safe_load(run("show", "-o", "yaml").err) == told
+    assert yaml.safe_load(run("show", "-o", "yaml").err) == reported
 
 
 def test_exit_codes_are_those_of_the_table() -> None:
@@ -71,7 +72,7 @@ def test_a_defect_of_ours_is_one_sentence(form: str, run: Run, monkeypatch: pyte
     assert "KeyError" in result.err
     assert "ALIQUOT_DEBUG=1" in result.err
     if form == "text":
-        assert result.err.startswith("internal fault[INTERNAL]: KeyError:")
+        assert result.err.startswith("internal error[INTERNAL]: KeyError:")
         assert len(result.err.splitlines()) == 2
     else:
         assert msgspec.json.decode(result.err)["exit_code"] == 1
@@ -87,7 +88,7 @@ def test_ctrl_c_is_a_sentence_and_130(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert run("show") == (130, "", "interrupted\n")
 
 
-def test_a_reader_that_went_away_is_no_fault() -> None:
+def test_a_reader_that_disappeared_is_not_an_error() -> None:
     words = [sys.executable, "-m", "aliquot", "catalog", "show", "rtx-pro-6000-96gb"]
     env = {**os.environ, "PYTHONPATH": SOURCE}
     child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
@@ -104,7 +105,7 @@ def test_closed_streams_do_no_harm() -> None:
     assert subprocess.run(["sh", "-c", command], env={**os.environ, "PYTHONPATH": SOURCE}).returncode == 0
 
 
-def test_a_full_disk_under_stdout_is_told() -> None:
+def test_a_full_disk_under_stdout_is_reported() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("this kernel has no /dev/full")
     with open("/dev/full", "w") as full:
@@ -120,9 +121,19 @@ def test_a_full_disk_under_stdout_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_file_that_cannot_be_written_says_what_to_type(run: Run, mixed: Sim, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    result = run("generate", "--out", str(gone / "c.yaml"))
+    assert result.code == 20
+    assert f"next     mkdir -p {gone}" in result.err
+    file = tmp_path / "file"
+    file.touch()
+    assert f"next     ls -ld {file}" in run("generate", "--out", str(file / "c.yaml")).err
+
+
 @pytest.mark.parametrize("output", ["full", "closed"])
 def test_a_change_that_failed_keeps_its_exit_code_where_its_result_cannot_be_written(state: str, output: str) -> None:
-    """A disk that is full, a reader or a terminal that went away: what went wrong with the GPUs counts."""
+    # The disk is full, or the reader or the terminal went away: the result of the GPU change counts.
     node = SimClient(state, control.start(state, "a30"))
     node.set_mode(0, True)
     node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
@@ -130,7 +141,7 @@ def test_a_change_that_failed_keeps_its_exit_code_where_its_result_cannot_be_wri
     os.close(reader)
     with open("/dev/full", "w") as full, os.fdopen(writer, "w") as closed:
         done = subprocess.run(
-            [sys.executable, "-m", "aliquot", "apply", "--gpu", "0", "--mig", "1g.6gb", "--node", node.name],
+            [sys.executable, "-m", "aliquot", "apply", "--gpu", "0", "--mig", "1g.6gb", "--sim", node.name],
             stdout=full if output == "full" else closed,
             stderr=subprocess.PIPE,
             text=True,
@@ -161,25 +172,25 @@ def test_the_format_is_known_even_if_parsing_fails(words: list[str], form: str) 
 
 
 def test_a_json_usage_error(run: Run) -> None:
-    told = msgspec.json.decode(run("show", "--nope", "-o", "json").err)
-    assert (told["code"], told["exit_code"], told["next"]) == ("USAGE", 2, "aliquot show --help")
+    reported = msgspec.json.decode(run("show", "--nope", "-o", "json").err)
+    assert (reported["code"], reported["exit_code"], reported["next"]) == ("USAGE", 2, "aliquot show --help")
 
 
 def test_the_next_command_reaches_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = typed_node
-    assert typed(["show", "--node", "n"]) == typed(["--node=n", "show"]) == "n"
-    assert typed(["show"]) == typed(["show", "--node"]) == ""
+    assert typed(["show", "--sim", "n"]) == typed(["--sim=n", "show"]) == "n"
+    assert typed(["show"]) == typed(["show", "--sim"]) == ""
     monkeypatch.setenv("ALIQUOT_SIM", "n")
-    assert typed(["show", "--node", "n"]) == ""
-    say = following.addressed
-    assert say("aliquot show", "n") == "aliquot show --node n"
-    assert say("aliquot plan --gpu 0 --mig 1g.5gb*7", "n") == "aliquot plan --gpu 0 --mig '1g.5gb*7' --node n"
-    assert say("aliquot plan --gpu 0 --mig 1g.5gb*7", "") == "aliquot plan --gpu 0 --mig '1g.5gb*7'"
-    assert say("aliquot catalog list", "n") == "aliquot catalog list --node n"
-    assert say("aliquot sim list", "n") == "aliquot sim list"
-    assert say("aliquot plan --help", "n") == "aliquot plan --help"
-    assert say("end the holders, or use --policy wait", "n") == "end the holders, or use --policy wait"
-    assert say("aliquot no-such-verb", "n") == "aliquot no-such-verb"
+    assert typed(["show", "--sim", "n"]) == ""
+    report = following.addressed
+    assert report("aliquot show", "n") == "aliquot show --sim n"
+    assert report("aliquot plan --gpu 0 --mig 1g.5gb*7", "n") == "aliquot plan --gpu 0 --mig '1g.5gb*7' --sim n"
+    assert report("aliquot plan --gpu 0 --mig 1g.5gb*7", "") == "aliquot plan --gpu 0 --mig '1g.5gb*7'"
+    assert report("aliquot catalog list", "n") == "aliquot catalog list --sim n"
+    assert report("aliquot sim list", "n") == "aliquot sim list"
+    assert report("aliquot plan --help", "n") == "aliquot plan --help"
+    assert report("end the holders, or use --policy wait", "n") == "end the holders, or use --policy wait"
+    assert report("aliquot no-such-verb", "n") == "aliquot no-such-verb"
 
 
 def test_main_takes_the_words_of_the_process(

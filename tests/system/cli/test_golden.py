@@ -1,4 +1,4 @@
-"""What people read, word by word; ``ALIQUOT_GOLDEN=write pytest tests/system/cli/test_golden.py`` rewrites it."""
+"""Full text of what users read. ``ALIQUOT_GOLDEN=write pytest tests/system/cli/test_golden.py`` rewrites it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITE = os.environ.get("ALIQUOT_GOLDEN") == "write"
 
 
 def compare(name: str, *results: tuple[str, Result]) -> None:
-    """A transcript against its file: each command, its stdout, its stderr marked, its exit code."""
+    """Compare a transcript with its file: each command, its stdout, its stderr (marked), its exit code."""
     lines: list[str] = []
     for command, result in results:
         lines += [f"$ aliquot {command}", *result.out.splitlines()]
@@ -37,7 +37,7 @@ def transcript(run: Run, *commands: str) -> list[tuple[str, Result]]:
 
 @pytest.fixture
 def busy(a100: Sim) -> Sim:
-    """Three 1g.5gb on one A100, the first held: the picture of the style guide."""
+    """Create three 1g.5gb on one A100, the first held: the picture of the style guide."""
     a100.node.set_mode(0, True)
     for start in (0, 1, 4):
         a100.node.create(0, "1g.5gb", start)
@@ -67,7 +67,7 @@ def test_a_busy_gpu(busy: Sim, run: Run) -> None:
 
 
 def test_a_life(busy: Sim, run: Run) -> None:
-    """Plan, apply, prove, break by hand, see the drift, heal."""
+    # Plan, apply, verify, change by hand, detect the drift, repair.
     compare(
         "life",
         *transcript(
@@ -84,10 +84,10 @@ def test_a_life(busy: Sim, run: Run) -> None:
 
 
 def test_different_gpus_side_by_side(mixed: Sim, run: Run) -> None:
-    wish = "--gpu 0 --gpu 1 --gpu 2 --mig 1g.6gb:2,2g.12gb --mig 1c.3g.40gb,3g.40gb --mig 2g.48gb,1g.24gb"
-    plan = transcript(run, f"plan {wish}")
-    # Lanes report in any order: what apply says on the way is not compared.
-    assert run("apply", *wish.split()).code == 0
+    request = "--gpu 0 --gpu 1 --gpu 2 --mig 1g.6gb:2,2g.12gb --mig 1c.3g.40gb,3g.40gb --mig 2g.48gb,1g.24gb"
+    plan = transcript(run, f"plan {request}")
+    # GPUs report in any order, so progress lines of apply are not compared.
+    assert run("apply", *request.split()).code == 0
     after = transcript(run, "show", "export", "export --native", "explain 4g.96gb --gpu 2", "plan --gpu 3 --mig 1g.5gb")
     compare("mixed", *plan, *after)
 
@@ -115,6 +115,6 @@ def test_warnings_of_known_bad_drivers(state: str, run: Run) -> None:
         node = SimClient(state, name)
         node.set_mode(0, True)
         node.close()
-    compare("drivers", *transcript(run, *(f"show 1 --node {name}" for name in names)))
+    compare("drivers", *transcript(run, *(f"show 1 --sim {name}" for name in names)))
     for name in names:
         control.stop(state, name)

@@ -1,7 +1,7 @@
-"""A driver that does not return: every command says what it waits for, and ends when it is told to.
+"""A driver call that does not return: every command reports what it waits for, and ends on a signal.
 
-The commands are processes of their own, and speak to the driver through its library: a signal reaches them while their
-main thread waits inside C.
+The commands run as separate processes and call the driver through its library. The signal arrives while their main
+thread waits inside C.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from aliquot.foundation.driver_calls import VARIABLE
 from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
 from support import forkserver
+from support.processes import until
 
 from .conftest import SOURCE, Run, Sim
 
@@ -30,7 +31,7 @@ Begin = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def begin(a100: Sim, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
-    """Starts a command for which a driver call hangs after HANGS_S."""
+    """Return a function that starts a command. A driver call counts as hanging after HANGS_S."""
     try:
         control.library(a100.node.state_dir, a100.name)
     except AliquotError as error:
@@ -56,7 +57,7 @@ def begin(a100: Sim, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
 
 def line(process: subprocess.Popen[str], start: str) -> str:
-    """Read stderr up to a line that starts so."""
+    """Read stderr up to a line that starts with ``start``."""
     assert process.stderr is not None
     for found in process.stderr:
         if found.startswith(start):
@@ -65,7 +66,7 @@ def line(process: subprocess.Popen[str], start: str) -> str:
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals, within_s: float = 5.0) -> tuple[int, str]:
-    """Send a signal; the exit code as a shell shows it, and what stderr says after it."""
+    """Send a signal. Returns the exit code as a shell shows it, and the rest of stderr."""
     began = time.monotonic()
     process.send_signal(number)
     _, err = process.communicate(timeout=20)
@@ -90,9 +91,9 @@ def test_a_command_that_reads_says_what_it_waits_for_and_ends(
 ) -> None:
     a100.node.inject_fault("hang")
     process = begin(*words, backend=backend)
-    said = line(process, "waiting:")
-    assert "the driver has not returned from opening NVML for" in said
-    assert "Ctrl-C ends the command" in said
+    answer = line(process, "waiting:")
+    assert "the driver has not returned from opening NVML for" in answer
+    assert "press Ctrl-C to end the command" in answer
     code, err = end(process, signal.SIGINT)
     assert code == 130
     assert "interrupted" in err
@@ -100,7 +101,7 @@ def test_a_command_that_reads_says_what_it_waits_for_and_ends(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_needs_no_notice(a100: Sim, begin: Begin, number: signal.Signals) -> None:
-    """Before the call counts as one that hangs, too: a command that only reads has nothing to lose."""
+    # A command that only reads has nothing to lose, so it also ends before the call counts as hanging.
     a100.node.inject_fault("hang", call="DeviceGetMigMode")
     process = begin("show")
     _until_called(a100, "Init")
@@ -109,10 +110,7 @@ def test_a_signal_needs_no_notice(a100: Sim, begin: Begin, number: signal.Signal
 
 
 def _until_called(sim: Sim, call: str) -> None:
-    deadline = time.monotonic() + 20
-    while all(c["call"] != call for c in sim.node.calls()):
-        assert time.monotonic() < deadline, f"{call} was never made"
-        time.sleep(0.02)
+    until(lambda: any(c["call"] == call for c in sim.node.calls()), f"{call} is made", 20, pause_s=0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -122,11 +120,11 @@ def test_a_change_is_left_once_its_call_hangs_and_the_next_one_finishes_it(
     words = ("apply", "--gpu", "0", "--mig", "7g.40gb")
     a100.node.inject_fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
     process = begin(*words)
-    said = line(process, "waiting:")
-    assert "creating a GPU instance" in said
+    answer = line(process, "waiting:")
+    assert "creating a GPU instance" in answer
     code, err = end(process, number)
     assert code == 128 + number
-    assert "the journal has what was begun" in err
+    assert "the journal has recorded the change" in err
     a100.node.inject_fault("none")
     again = begin(*words)
     again.communicate(timeout=30)
@@ -135,7 +133,7 @@ def test_a_change_is_left_once_its_call_hangs_and_the_next_one_finishes_it(
 
 
 def test_a_change_goes_back_where_its_call_returns(a100: Sim, begin: Begin) -> None:
-    """A signal during a call that is only slow: the command waits for the call, and leads back."""
+    # The signal arrives during a call that is only slow: the command waits for the call, then rolls back.
     a100.node.set_mode(0, True)
     a100.node.inject_fault("slow", call="DeviceCreateGpuInstanceWithPlacement", seconds=HANGS_S / 2, calls=1)
     process = begin("apply", "--gpu", "0", "--mig", "7g.40gb")
@@ -162,7 +160,7 @@ def test_an_ignored_signal_stays_ignored(a100: Sim, begin: Begin) -> None:
 
 @pytest.mark.parametrize("backend", ["shim", "direct"])
 def test_a_server_that_is_stopped(begin: Begin, a100: Sim, backend: str) -> None:
-    """As in the field: not one call hangs, but whatever answers them."""
+    # As in the field: not a single call hangs, but the server that answers all of them.
     lines = control.connect(simulated_nodes(a100.node.state_dir), "control.sock")
     server = msgspec.json.decode(lines.request('{"do":"ping"}'))["pid"]
     lines.close()

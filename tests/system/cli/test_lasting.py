@@ -1,4 +1,4 @@
-"""Commands that go on until somebody ends them look for garbage; those that end at once do not."""
+"""Long-running commands enable garbage collection; commands that end at once do not."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LASTING = {
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """What was frozen is no longer: other tests of this process are to find their own garbage."""
+    """Undo ``gc.freeze``, so that other tests of this process find their own garbage."""
     yield
     gc.unfreeze()
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The settings of a controller of Slurm's, beside a Slurm that answers nothing."""
+    """Return the settings of a Slurm controller, with a Slurm client that returns nothing."""
     path = tmp_path / "settings.yaml"
     path.write_text("")
     monkeypatch.setattr(opening, "open_client", nullcontext)
@@ -72,4 +72,4 @@ def test_figures_that_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(["metrics", "--listen", "127.0.0.1:0"]) == 20
     monkeypatch.setattr(host, "HostExporter", stub)
     assert run(["metrics"]) == 20
-    assert seen == [True, False], "once is no reason to look for garbage"
+    assert seen == [True, False], "a single run does not enable garbage collection"

@@ -1,4 +1,4 @@
-"""``aliquot libvirt`` without a libvirt: XML by name, bad words, and what other verbs import."""
+"""``aliquot libvirt`` without a libvirt: XML by name, invalid arguments, and the imports of other verbs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .conftest import Run
 from .test_golden import compare, transcript
 from .test_startup import imported
 
-NOBODY = "qemu+unix:///system?socket=/nobody/is/here"
+UNREACHABLE_URI = "qemu+unix:///system?socket=/nobody/is/here"
 
 
 @pytest.fixture
 def shared(state: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """An A2 with mdevs, an L40S with vendor-specific VFIO and an L4 without a vGPU driver."""
+    """Start an A2 with mdevs, an L40S with vendor-specific VFIO and an L4 without a vGPU driver."""
     control.start(state, "a2:mdev,l40s:vfio,l4", "host")
     monkeypatch.setenv("ALIQUOT_SIM", "host")
     monkeypatch.setenv("ALIQUOT_LIBVIRT", "virsh")
@@ -43,16 +43,16 @@ def test_device_xml(shared: Run) -> None:
         "libvirt xml 0",
         "libvirt xml 0000:01:01.3",
     )
-    # UUIDs follow from the GPU's, and that from the node's name: they are the same everywhere.
+    # UUIDs derive from the GPU's UUID, and that from the node's name: they are the same everywhere.
     compare("libvirt", *transcript(shared, *lines))
 
 
 def test_bad_words(shared: Run) -> None:
-    for line, code, said in (
-        ("libvirt xml", 2, "which? Give --vgpu TYPE, or devices by name"),
-        ("libvirt xml --vgpu A2-4Q --count x", 2, "invalid int value"),
+    for line, code, answer in (
+        ("libvirt xml", 2, "no device given: use --vgpu TYPE, or name devices"),
+        ("libvirt xml --vgpu A2-4Q --count x", 2, "invalid value 'x': use a whole number"),
         ("libvirt xml --vgpu ,", 2, "a vGPU type is missing"),
-        ("libvirt xml --count 2 0", 2, "--count takes a number from 1 on, and goes with --vgpu"),
+        ("libvirt xml --count 2 0", 2, "--count takes a number, 1 or more, and needs --vgpu"),
         ("libvirt xml --vgpu a2-4q", 2, "error[UNKNOWN_TYPE]: no GPU has a vGPU type a2-4q (did you mean A2-4Q?)"),
         ("libvirt xml --vgpu id:9746", 2, "no GPU has a vGPU type id:9746"),
         ("libvirt xml --vgpu 746", 2, "write id:746, or the type's name"),
@@ -62,11 +62,11 @@ def test_bad_words(shared: Run) -> None:
     ):
         result = shared(*line.split())
         assert (result.code, result.out) == (code, ""), line
-        assert said in result.err, line
+        assert answer in result.err, line
 
 
 class _Signalled(MemoryLibvirt):
-    """Gets a signal as it attaches its second device."""
+    """Raises a signal while its second device is attached."""
 
     def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
         super().attach(uuid, device, live=live, config=config)
@@ -83,11 +83,11 @@ def test_a_signal_while_devices_are_attached_detaches_them(
     daemon = _Signalled(vm("win11"))
     daemon.number = number
     monkeypatch.setattr(commands, "opened", lambda args: nullcontext(daemon))
-    former = signal.signal(number, signal.default_int_handler)  # a signal that is not handled must not end the tests
+    previous = signal.signal(number, signal.default_int_handler)  # an unhandled signal must not end the tests
     try:
         result = shared("libvirt", "attach", "win11", "--vgpu", "A2-4Q", "--count", "3")
     finally:
-        signal.signal(number, former)
+        signal.signal(number, previous)
     assert result.code == 128 + number
     assert [verb for verb, _ in daemon.calls] == ["attach", "attach", "detach", "detach"]
     assert daemon.domain("uuid-of-win11").config == ()
@@ -101,15 +101,15 @@ def test_a_type_by_its_number(shared: Run) -> None:
 
 
 def test_without_a_daemon(shared: Run) -> None:
-    """Or without virsh: then that is what is said."""
+    # Without virsh, the error reports the missing virsh instead.
     for verb in ("check vm", "attach vm --vgpu A2-4Q", "detach vm --all", "nodedev list"):
-        result = shared("libvirt", *verb.split(), "--connect", NOBODY)
+        result = shared("libvirt", *verb.split(), "--connect", UNREACHABLE_URI)
         assert (result.code, result.out) == (20, ""), verb
         assert "blocked[NO_LIBVIRT]" in result.err
         assert "  next     " in result.err
-    found = shared("libvirt", "xml", "--vgpu", "A2-4Q", "--count", "3", "--connect", NOBODY)
+    found = shared("libvirt", "xml", "--vgpu", "A2-4Q", "--count", "3", "--connect", UNREACHABLE_URI)
     assert (found.code, found.out.count("<hostdev"), found.out.count("ramfb")) == (0, 3, 1)
-    assert "vGPUs that a VM has in its definition count as free" in found.err
+    assert "vGPUs in the definitions of VMs count as free" in found.err
 
 
 def test_other_verbs_know_nothing_of_libvirt(shared: Run) -> None:
@@ -122,4 +122,4 @@ def test_a_way_that_is_none(shared: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("ALIQUOT_LIBVIRT", "pigeon")
     result = shared("libvirt", "check", "vm")
     assert (result.code, result.out) == (2, "")
-    assert "ALIQUOT_LIBVIRT is 'pigeon'" in result.err
+    assert "invalid ALIQUOT_LIBVIRT 'pigeon'" in result.err

@@ -1,4 +1,4 @@
-"""What is pasted into tickets: read by a real parser of Markdown, with names that would like to be more than names."""
+"""Markdown for tickets: checked with a real Markdown parser and names that contain markup."""
 
 from __future__ import annotations
 
@@ -60,35 +60,35 @@ HOSTILE = (
 
 
 def tokens(text: str) -> list[Token]:
-    """Every token, those inside others too."""
+    """Return every token, including nested ones."""
     return [inner for token in GFM.parse(text) for inner in (token, *(token.children or ()))]
 
 
 def seen(text: str) -> str:
-    """What a reader sees of a sentence."""
+    """Return a sentence as the reader sees it."""
     inline = [t for t in tokens(text) if t.type in ("text", "code_inline", "softbreak")]
     return "".join(" " if t.type == "softbreak" else t.content for t in inline).replace("\u200b", "")
 
 
-def meant(name: str) -> str:
-    """What a reader should see of a name."""
+def expected(name: str) -> str:
+    """Return a name as the reader should see it."""
     return " ".join(markdown.plain(name).split())
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_sentence_is_seen_as_it_is(name: str) -> None:
     made = markdown.prose(name)
-    assert seen(made) == meant(name)
+    assert seen(made) == expected(name)
     assert {t.type for t in tokens(made)} <= {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
     assert not re.search(r"(?<!\\)[@#!%]\w|://|www\.", made)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_a_code_span_in_text_and_tables(name: str) -> None:
-    assert [t.content for t in tokens(markdown.code(name)) if t.type == "code_inline"] == [meant(name)]
+    assert [t.content for t in tokens(markdown.code(name)) if t.type == "code_inline"] == [expected(name)]
     rows = markdown.table(("a", "b"), [(markdown.code(name, cell=True), markdown.prose(name)), ("x", "y")])
     found = tokens("\n".join(rows))
-    assert [t.content for t in found if t.type == "code_inline"] == [meant(name)]
+    assert [t.content for t in found if t.type == "code_inline"] == [expected(name)]
     assert sum(t.type == "td_open" for t in found) == 4
     assert not {"html_inline", "html_block", "link_open", "image", "em_open", "strong_open", "s_open"} & {
         t.type for t in found
@@ -120,7 +120,7 @@ def inventory(busy: Sim) -> Inventory:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_whole_ticket_keeps_its_shape(name: str, inventory: Inventory) -> None:
-    """Names of the node, its driver, holders, the wish: none of them changes what the ticket is made of."""
+    # No name of a node, driver, holder or request changes the structure of the ticket.
 
     def shape(name: str) -> list[list[tuple[str, str]]]:
         (gpu,) = inventory.gpus
@@ -128,9 +128,9 @@ def test_a_whole_ticket_keeps_its_shape(name: str, inventory: Inventory) -> None
         found = replace(
             inventory, node=f"n{name}", driver=f"5{name}", gpus=(replace(gpu, instances=(held, *gpu.instances[1:])),)
         )
-        wish = replace(adhoc(["0"], ["3g.20gb,1g.5gb"], found), name=f"w{name}")
+        request = replace(adhoc(["0"], ["3g.20gb,1g.5gb"], found), name=f"w{name}")
         blocked = replace(adhoc(["0"], ["7g.40gb"], found), name=f"w{name}")
-        made, refused = (plan(found, each, Policy()) for each in (wish, blocked))
+        made, refused = (plan(found, each, Policy()) for each in (request, blocked))
         made = replace(made, notes=(f"note {name}",))
         assert made.changes
         assert refused.blocked
@@ -175,13 +175,13 @@ def commands(text: str) -> list[str]:
     ]
 
 
-def test_the_commands_of_a_ticket_carry_out_its_plan(busy: Sim, run: Run) -> None:
-    made = run("plan", "--gpu", "0", "--mig", "3g.20gb,1g.5gb", "-o", "markdown", "--node", busy.name)
+def test_the_commands_of_a_ticket_apply_its_plan(busy: Sim, run: Run) -> None:
+    made = run("plan", "--gpu", "0", "--mig", "3g.20gb,1g.5gb", "-o", "markdown", "--sim", busy.name)
     first, second = commands(made.out)
     saved = run(*shlex.split(first)[1:])
     assert saved.code == 10
     assert run(*shlex.split(second)[1:]).code == 0
-    assert "as asked" in run("verify", "--gpu", "0", "--mig", "3g.20gb,1g.5gb", "-o", "markdown").out
+    assert "as requested" in run("verify", "--gpu", "0", "--mig", "3g.20gb,1g.5gb", "-o", "markdown").out
     assert run("plan", "--gpu", "0", "--mig", "3g.20gb,1g.5gb", "-o", "markdown").out.startswith(
         "## Nothing to do for "
     )
@@ -196,19 +196,19 @@ def test_a_saved_plan_is_named(busy: Sim, run: Run) -> None:
     assert made.out.startswith("## Plan for one: one\n")
     for command in commands(made.out):
         found = parse.find(ROOT, shlex.split(command)[1:])
-        parse.parser(found.command, found.prog).parse_args(found.rest)
+        parse.typed_options(found)
 
 
 def test_past_changes(busy: Sim, run: Run) -> None:
     assert "Nothing is recorded." in run("history", "-o", "markdown").out
     run("apply", "--gpu", "0", "--mig", "3g.20gb,1g.5gb")
-    told = run("history", "-o", "markdown").out
-    assert "created 3g.20gb at 4:4 | done |" in told.replace("<br>", " | ")
+    reported = run("history", "-o", "markdown").out
+    assert "created 3g.20gb at 4:4 | done |" in reported.replace("<br>", " | ")
 
 
 def test_who_has_no_markdown_says_who_has(a100: Sim, run: Run) -> None:
     assert ticketed() == ["show", "plan", "verify", "explain", "history"]
     refused = run("profiles", "-o", "markdown")
     assert refused.code == 2
-    assert "aliquot profiles says nothing in markdown: show, plan, verify, explain, history do" in refused.err
+    assert "aliquot profiles has no markdown output: use it with show, plan, verify, explain, history" in refused.err
     assert run("show", "--watch", "-o", "markdown").code == 2

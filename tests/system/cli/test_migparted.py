@@ -76,7 +76,7 @@ def test_a_valid_config_needs_no_hardware(run: Run, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_failures_change_nothing(words: list[str], code: int, a100: Sim, run: Run) -> None:
-    """mig-parted destroys everything and prints success for a profile that the GPU does not have."""
+    # mig-parted itself destroys everything and prints success for a profile that the GPU does not have.
     a100.node.set_mode(0, True)
     a100.node.create(0, "1g.5gb")
     result = run("mig-parted", *words)
@@ -99,23 +99,23 @@ def test_what_can_stay_stays_and_held_instances_are_refused(a100: Sim, run: Run)
 
 @pytest.mark.parametrize("verb", ["apply", "assert"])
 def test_an_index_that_is_not_here_is_a_note(verb: str, a100: Sim, run: Run) -> None:
-    """As in mig-parted's own examples/config.yaml, whose lists are those of a node with eight GPUs."""
+    # mig-parted's own examples/config.yaml lists the GPUs of a node that has eight.
     done = run("mig-parted", verb, "-f", "config.yaml", "-c", "other")
     assert done.code == 0
     assert "note: config.yaml:8:" in done.err
-    assert "there is no GPU with the index 5 here" in done.err
+    assert "no GPU with the index 5 on this node" in done.err
     assert a100.writes() == []
 
 
 def test_a_config_for_other_gpus_is_a_note(a100: Sim, run: Run) -> None:
-    """One file for a whole fleet, one name for all of its pools."""
+    # A fleet shares one file and one name for all of its pools.
     Path("fleet.yaml").write_text(
         'version: v1\nmig-configs:\n  all: [{devices: all, device-filter: "0x233010DE", mig-enabled: true, '
         "mig-devices: {1g.10gb: 7}}]\n"
     )
     done = run("mig-parted", "apply", "-f", "fleet.yaml", "-c", "all")
     assert (done.code, done.out) == (0, APPLIED)
-    assert "note: fleet.yaml: 'all' is for no GPU of this node" in done.err
+    assert "note: fleet.yaml: 'all' matches no GPU of this node" in done.err
     assert a100.writes() == []
 
 
@@ -137,7 +137,7 @@ def test_a_gpu_that_is_lost_or_has_no_mig_is_no_success(verb: str, a100: Sim, ru
     ],
 )
 def test_a_slip_that_mig_parted_takes_in_silence_is_refused(entries: str, a100: Sim, run: Run) -> None:
-    """It would destroy what the file asks for."""
+    # mig-parted would destroy what the file requests.
     Path("slip.yaml").write_text(f"version: v1\nmig-configs:\n  slip: [{entries}]\n")
     done = run("mig-parted", "apply", "-f", "slip.yaml", "-c", "slip")
     assert (done.code, done.out) == (1, "")
@@ -166,7 +166,7 @@ def test_the_hook_of_a_config_does_not_fire_for_modes_alone(a100: Sim, run: Run,
 
 
 def test_a_checkpoint_has_the_bytes_of_the_original(a100: Sim, run: Run) -> None:
-    """One line of JSON without a space or a newline at its end."""
+    # The checkpoint is one line of JSON without a space or a final newline.
     run("mig-parted", "apply", "-f", "config.yaml", "-c", "whole")
     assert run("mig-parted", "checkpoint", "-f", "state.json").code == 0
     uuid = a100.node.show()["gpus"][0]["uuid"]
@@ -185,15 +185,15 @@ def test_variables_stand_in_for_flags(a100: Sim, run: Run, monkeypatch: pytest.M
     assert run("mig-parted", "assert", "-c", "balanced").code == 0
     monkeypatch.setenv("MIG_PARTED_DEBUG", "true")
     monkeypatch.delenv("MIG_PARTED_MODE_CHANGE_ONLY")
-    said = run("mig-parted", "apply", "-c", "balanced")
-    assert said.out == APPLIED
-    assert "created 3g.20gb" in said.err
+    answer = run("mig-parted", "apply", "-c", "balanced")
+    assert answer.out == APPLIED
+    assert "created 3g.20gb" in answer.err
 
 
 def test_debug_may_stand_before_the_verb(a100: Sim, run: Run) -> None:
-    said = run("mig-parted", "-d", "apply", "-f", "config.yaml", "-c", "whole")
-    assert said.out == APPLIED
-    assert "created 7g.40gb" in said.err
+    answer = run("mig-parted", "-d", "apply", "-f", "config.yaml", "-c", "whole")
+    assert answer.out == APPLIED
+    assert "created 7g.40gb" in answer.err
 
 
 def test_modes_alone_and_without_a_reset(a100: Sim, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Steps that nvidia-mig-parted was taken through and what it answered: `aliquot mig-parted` answers the same."""
+"""Recorded steps of nvidia-mig-parted and its answers: `aliquot mig-parted` answers the same."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def test_every_decision_is_taken_and_is_in_the_guide() -> None:
 def test_the_original_and_ours(
     scenario: Scenario, state: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same exit code, stdout, files and geometry, but where a decision says otherwise: then another exit code or
-    output, and nothing changed unless it is 0.
-    """
+    # Exit code, stdout, files and geometry are equal unless a documented decision differs. A decision changes the exit
+    # code or the output, and changes nothing on the node unless the exit code is 0.
     migparted.write_files(Path())
     control.start(state, scenario.node, migparted.NODE)
     monkeypatch.setenv("ALIQUOT_SIM", migparted.NODE)
@@ -44,7 +43,7 @@ def test_the_original_and_ours(
     try:
         for number, (step, theirs) in enumerate(zip(scenario.steps, ANSWERS[scenario.name], strict=True), 1):
             ours = _take(step, node, capsys)
-            # After a decision the nodes differ until a step that changes one of them.
+            # After a decision the nodes differ until a step changes one of them.
             apart = (ours.gpus, theirs.gpus) == (before.gpus, then.gpus) and before.gpus != then.gpus
             same = (ours.code, ours.out) == (theirs.code, theirs.out) and (ours.gpus == theirs.gpus or apart)
             if same == bool(step.decision):

@@ -1,5 +1,6 @@
-"""Every next command that we print is parsed by our own command line: those that tests make us print (``conftest``
-checks each), and those that stand in the source.
+"""Every next command that Aliquot prints is valid on its own command line.
+
+This covers the commands that tests print (``conftest`` checks each) and those in the source.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from .conftest import Run, Sim
 SOURCE = Path(__file__).resolve().parents[3] / "src/aliquot"
 _NAMES = {"next_step", "following", "command"}
 _HAS_ONE = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b *=|\bnote\(")
-"""What a file with a next step has in it."""
+"""Matches files that contain a next step."""
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if _HAS_ONE.search(path.read_text())]
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """The strings that an expression may come to, with every placeholder filled in."""
+    """Yield the possible values of a string expression, with every placeholder filled in."""
     match node:
         case ast.Constant(value=str(text)):
             yield text
@@ -41,12 +42,14 @@ def texts(node: ast.AST) -> Iterator[str]:
 
 
 def _part(part: ast.expr) -> list[str]:
-    """What a part of an f-string may come to: a choice between texts is each of them, all else a number."""
+    """Return the possible values of a part of an f-string. A conditional has several; other expressions become a
+    number.
+    """
     return list(texts(part.value if isinstance(part, ast.FormattedValue) else part)) or ["0"]
 
 
 def steps(path: Path) -> Iterator[tuple[int, str]]:
-    """The line and the text of every next step of every error, blocker and note in a file."""
+    """Yield the line and the text of every next step of errors, blockers and notes in a file."""
     for node in ast.walk(ast.parse(path.read_text())):
         values: list[ast.expr] = []
         if isinstance(node, ast.Call):
@@ -85,7 +88,7 @@ def test_a_command_that_is_none_would_be_found() -> None:
 
 
 def test_next_commands_can_be_typed(a100: Sim, run: Run) -> None:
-    """Following the advice leads from a refusal to a plan that works."""
+    # Following the printed commands leads from a refusal to a plan that works.
     a100.node.set_mode(0, True)
     a100.node.create(0, "1g.5gb", 0)
     a100.node.hold(0, 7)
@@ -97,6 +100,72 @@ def test_next_commands_can_be_typed(a100: Sim, run: Run) -> None:
     impossible = run("plan", "--gpu", "0", "--mig", "4g.20gb*2", "-o", "json").document["blockers"][0]
     assert run(*shlex.split(impossible["next"])[1:]).code == 10
     kept = run("plan", "--gpu", "0", "--mig", "7g.40gb")
-    assert (kept.code, "fits" in kept.err) == (20, False), "nothing is to be destroyed for nothing"
+    assert (kept.code, "fits" in kept.err) == (20, False), "nothing is destroyed without need"
     explained = run("explain", "2g.10gb", "-o", "json").document["answers"][0]
     assert run(*shlex.split(explained["next"])[1:]).code == 10
+
+
+_CONFIG = """version: aliquot/v1
+configs:
+  day:
+    - {gpus: all, mig: {3g.20gb: 2}}
+  night:
+    - {gpus: all, mig: disabled}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "step"),
+    [
+        (_CONFIG, ("-c", "dya"), "aliquot plan -f gpus.yaml -c day"),
+        (_CONFIG, ("-c", "other"), "aliquot plan -f gpus.yaml -c day"),
+        (_CONFIG, (), "aliquot plan -f gpus.yaml -c day"),
+        (_CONFIG.replace("gpus:", "gpu:"), ("-c", "night"), "aliquot plan -f gpus.yaml -c night"),
+        ("version: aliquot/v1\nconfigs: [\n", (), "aliquot plan -f gpus.yaml"),
+    ],
+)
+def test_an_error_of_a_file_has_a_next_command(
+    body: str, words: tuple[str, ...], step: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gpus.yaml").write_text(body)
+    for verb in ("plan", "apply", "verify"):
+        refused = run(verb, "-f", "gpus.yaml", *words)
+        assert (refused.code, refused.err.splitlines()[-1]) == (2, f"  next     {step}")
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        (("--add", "1g.5gb"), "aliquot plan --gpu 0 --add 1g.5gb"),
+        (("--remove", "1g.5gb", "--add", "2g.10gb"), "aliquot plan --gpu 0 --add 2g.10gb --remove 1g.5gb"),
+        (("--mig", "1g.5gb,2g.10gb"), "aliquot plan --gpu 0 --mig 1g.5gb,2g.10gb"),
+        (("--total", "--mig", "1g.5gb"), "aliquot plan --gpu 0 --mig 1g.5gb --total"),
+    ],
+)
+def test_a_request_without_a_gpu_is_repeated_with_one(words: tuple[str, ...], step: str, dgx: Sim, run: Run) -> None:
+    refused = run("plan", *words)
+    assert (refused.code, refused.err.splitlines()[-1]) == (2, f"  next     {step}")
+
+
+def test_a_typing_error_of_a_profile_gets_only_profiles_of_the_node(a100: Sim, run: Run) -> None:
+    refused = run("plan", "--gpu", "0", "--mig", "1g.5g")
+    assert "(did you mean 1g.5gb or 1g.5gb+me or 1g.10gb?)" in refused.err
+
+
+def test_a_list_with_spaces_is_explained(a100: Sim, run: Run) -> None:
+    refused = run("plan", "--gpu", "0", "--mig", "1g.5gb,", "2g.10gb")
+    assert (refused.code, "a list has no spaces: 1g.5gb,2g.10gb" in refused.err) == (2, True)
+
+
+def test_an_instance_or_node_that_does_not_exist(a100: Sim, run: Run) -> None:
+    assert run("sim", "hold", "0", "3").err.endswith("  next     aliquot sim show one\n")
+    assert run("show", "--sim", "oen").err.endswith("  next     aliquot sim list\n")
+
+
+def test_detach_without_a_device_proposes_all(run: Run) -> None:
+    assert run("libvirt", "detach", "win11").err.endswith("  next     aliquot libvirt detach win11 --all\n")
+
+
+def test_a_boot_without_a_record_says_what_records(a100: Sim, run: Run) -> None:
+    assert run("restore", "--boot").err == "next     aliquot apply --help\n"

@@ -1,7 +1,7 @@
-"""No command that we print takes anything away beyond the node, GPU or object that its message is about.
+"""Printed commands remove nothing beyond the node, GPU or object that their message is about.
 
-Every text of the source in which such a command stands is here: what it takes away must be named by the message (a
-placeholder in the source), one at a time, and of a kind that belongs to one device or one Slurm record.
+The tests collect every text in the source that contains such a command. The message must name the removed object (a
+placeholder in the source). A command removes one object, of a kind that belongs to a single device or Slurm record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from .test_next import SOURCE, texts
 
 HOLE = "\0"
-"""What stands for a placeholder."""
+"""Marks a placeholder."""
 _TAKES = re.compile(
     r"\b(?:kubectl(?: -n \S+)? (?:delete|drain|cordon|scale|replace|evict)\b"
     r"|helm (?:uninstall|delete)\b"
@@ -37,6 +37,7 @@ _ONE = (
     rf"rm {HOLE}(?:, or choose a folder that only you can write in| && {HOLE})?",
     rf"aliquot libvirt detach {HOLE} {HOLE}",
     r"nvidia-smi -r -i \{gpu\}",
+    rf"nvidia-smi -r -i {HOLE}",
     rf"aliquot (?:vgpu|passthrough) disable {HOLE}",
     rf"aliquot sim stop {HOLE}",
 )
@@ -49,7 +50,7 @@ REASONED = {
 
 
 def filled(node: ast.AST) -> Iterator[str]:
-    """The texts of an expression, with a mark where a value goes in."""
+    """Yield the texts of an expression, with HOLE for each inserted value."""
     if isinstance(node, ast.JoinedStr):
         yield "".join(str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values)
     else:
@@ -57,7 +58,7 @@ def filled(node: ast.AST) -> Iterator[str]:
 
 
 def taking(text: str) -> list[str]:
-    """The commands in a text that take something away."""
+    """Return the commands in a text that remove something."""
     return [match.group().strip(" .,:'`") for match in _TAKES.finditer(text)]
 
 
@@ -66,7 +67,9 @@ def allowed(command: str) -> bool:
 
 
 def printed(path: Path) -> Iterator[tuple[int, str]]:
-    """Every text of a file but docstrings: a joined one whole, so that no part stands without its placeholders."""
+    """Yield every text of a file except docstrings. Joined strings are kept whole, so that each part keeps its
+    placeholders.
+    """
     tree = ast.parse(path.read_text())
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -77,8 +80,10 @@ def printed(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def files() -> list[Path]:
-    """Not the driver's programs that the simulator plays, which print what NVIDIA's print, nor examples in help, nor
-    what is looked for in others' scripts.
+    """Return the source files whose texts are checked.
+
+    Excluded are the simulated driver programs, which print what NVIDIA's print, the examples in help, and patterns that
+    are searched in third-party scripts.
     """
     skipped = (
         "sim/tools/",
@@ -92,7 +97,7 @@ def files() -> list[Path]:
     return [path for path, name in found if not name.startswith(skipped)]
 
 
-def test_what_is_taken_away_is_what_the_message_is_about() -> None:
+def test_what_is_removed_is_what_the_message_is_about() -> None:
     found = [
         (f"{path.relative_to(SOURCE)}:{line}", command)
         for path in files()

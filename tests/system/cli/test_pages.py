@@ -1,4 +1,4 @@
-"""Every command of ours in the pages and shipped files is one that our own command line understands."""
+"""Every ``aliquot`` command in the pages and shipped files is valid on Aliquot's own command line."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _LINE = re.compile(
     r"(?:^|[\s(;&|=])(?:\$\()?(?:exec )?"
     r"(?:\$\{ALIQUOT:-aliquot\}|\"\$\{ALIQUOT:-aliquot\}\"|(?:/usr/local/bin/)?aliquot) (?=[a-z-])"
 )
-_END = re.compile(r"\s{2,}|\s\"?\$|\s#|[;|)<>`]|&&|\.\.\.|\s2>|,$")
+_END = re.compile(r"\s{2,}|\s\"?\$|\s#|[;|)<>`]|&&|\.\.\.|\s2>|,$|\s\\$")
 
 
 def commands(text: str, *, page: bool) -> Iterator[tuple[int, str]]:
-    """The commands in a text, with their lines. In pages: spans, and code, by a fence or by four spaces."""
+    """Yield the commands in a text with their lines. In pages: code spans, fenced blocks and lines indented by four
+    spaces.
+    """
     fenced = False
     for number, line in enumerate(text.splitlines(), start=1):
         if line.lstrip().startswith("```"):
@@ -41,20 +43,20 @@ def commands(text: str, *, page: bool) -> Iterator[tuple[int, str]]:
             for span in _SPAN.findall(line):
                 yield number, re.sub(r"(\w+)(?:\|\w+)+", r"\1", span)
         elif "helm " in line:
-            continue  # its release and its chart have our name
+            continue  # the release and the chart are named aliquot
         elif not line.lstrip().startswith("#") or line.lstrip().startswith("# aliquot "):
             for match in _LINE.finditer(line):
                 yield number, "aliquot " + _END.split(line[match.end() :])[0].strip()
 
 
 def check(command: str) -> None:
-    """Fails unless it is a command, or the name of a verb or a group alone, as pages speak of them."""
+    """Fail unless this is a valid command. The name of a verb or a group is also valid, as pages mention these."""
     try:
         words = shlex.split(command.replace("{host}", "host"))[1:]
         found = parse.find(ROOT, words)
         if found.help_only or "--help" in found.rest or not found.rest:
             return
-        parse.parser(found.command, found.prog).parse_args(found.rest)
+        parse.typed_options(found)
     except (UsageError, ValueError) as error:
         raise AssertionError(f"{command!r}: {getattr(error, 'brief', error)}") from error
 
@@ -78,7 +80,7 @@ def test_it_parses(command: str) -> None:
 
 
 def test_what_units_start_is_whole() -> None:
-    """A unit has no other words to add."""
+    # A unit cannot add arguments.
     lines = [
         line for path in SHIPPED for line in path.read_text().splitlines() if re.match(r"Exec\w+=.*\baliquot ", line)
     ]
@@ -86,7 +88,7 @@ def test_what_units_start_is_whole() -> None:
     for line in lines:
         found = parse.find(ROOT, shlex.split(line[line.index("aliquot ") :])[1:])
         assert found.command.module
-        parse.parser(found.command, found.prog).parse_args(found.rest)
+        parse.typed_options(found)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")

@@ -1,4 +1,4 @@
-"""The bar of an apply, as a terminal shows it; and that nobody else ever sees it."""
+"""The progress bar of an apply, as a terminal shows it. Other outputs never contain it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAR = re.compile(r"^\[[#.]{24}\]  \d+ of \d+ acts   \d+\.\d s")
 
 @pytest.fixture
 def slow(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Two A100 in MIG mode whose driver takes the time that a real one takes."""
+    """Start two A100 in MIG mode whose driver is as slow as a real one."""
     control.start(state, "a100-sxm4-40gb*2", "slow", latency="measured")
     monkeypatch.setenv("ALIQUOT_SIM", "slow")
     forkserver.run(command("--gpu", "0-1", "--mig", "empty"), env=environment(), check=True, capture_output=True)
@@ -47,7 +47,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def watched(play: Played) -> list[list[str]]:
-    """Every screen that was to be seen until the program ended."""
+    """Return every screen that was visible until the program ended."""
     seen: list[list[str]] = []
     while play.process.poll() is None:
         play.read()
@@ -58,7 +58,7 @@ def watched(play: Played) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> None:
+def test_a_terminal_shows_the_progress_and_keeps_the_lines_alone(slow: str) -> None:
     shown = Played("apply", "--yes", "--gpu", "0-1", "--mig", "1g.5gb*7", columns=100, rows=40)
     try:
         seen = watched(shown)
@@ -67,8 +67,8 @@ def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> 
     bars = [[line for line in screen if BAR.match(line)] for screen in seen]
     assert any(bars)
     assert all(len(found) <= 1 for found in bars)
-    lanes = {line[:7] for screen in seen for line in screen if " of 7  creating " in line}
-    assert lanes == {"  GPU 0", "  GPU 1"}
+    workers = {line[:7] for screen in seen for line in screen if " of 7  creating " in line}
+    assert workers == {"  GPU 0", "  GPU 1"}
     assert shown.process.returncode == 0
     *lines, last = shown.terminal.text.splitlines()
     assert last == "done: kept 0, destroyed 0, created 14; verified by a fresh read"
@@ -78,8 +78,8 @@ def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> 
 
 @pytest.mark.slow
 def test_what_was_done_before_says_how_long_it_will_take(slow: str) -> None:
-    for wish in ("3g.20gb,1g.5gb", "empty"):
-        forkserver.run(command("--gpu", "1", "--mig", wish), env=environment(), check=True, capture_output=True)
+    for desired_gpu in ("3g.20gb,1g.5gb", "empty"):
+        forkserver.run(command("--gpu", "1", "--mig", desired_gpu), env=environment(), check=True, capture_output=True)
     shown = Played("apply", "--yes", "--gpu", "0", "--mig", "3g.20gb,1g.5gb,1g.5gb", columns=100, rows=20)
     try:
         seen = watched(shown)
@@ -141,32 +141,32 @@ def test_stdout_is_the_result_alone(slow: str, tmp_path: Path) -> None:
 
 
 def test_frames(a100: Sim) -> None:
-    """Each stage of a plan of two GPUs and of one, at several widths."""
+    # Covers each stage of a plan for two GPUs and for one, at several widths.
     control.start(a100.node.state_dir, "a100-sxm4-40gb*2", "two")
     with connect("two", state_dir=a100.node.state_dir) as connection:
         inventory = connection.backend.read()
     control.stop(a100.node.state_dir, "two")
-    told: list[str] = []
+    messages: list[str] = []
     for gpus, expected in (["0", "1"], None), (["1"], 11.2):
         made = plan(inventory, adhoc(gpus, ["3g.20gb,1g.5gb"], inventory), Policy())
         state = progress.initial_state(made, inventory, expected)
 
         def frame(seconds: float, columns: int = 80, state: progress.ProgressState = state) -> None:
-            told.extend([*progress.lines(state, seconds, columns, 24), ""])
+            messages.extend([*progress.lines(state, seconds, columns, 24), ""])
 
         frame(0.4)
         state.update(f"GPU {made.actions[0].gpu}: waiting for slurm job 8812 (train), 60 s at most")
         frame(1.25)
         frame(1.25, 40)
         for n, action in enumerate(made.actions):
-            if not describe(action).endswith(": reset"):  # the driver did it
+            if not describe(action).endswith(": reset"):  # done by the driver
                 state.update(describe(action))
             if n % 3 == 2:
                 frame(2.0 + n)
         frame(9.0)
         state.failed = True
         frame(9.5)
-    text = "\n".join(told)
+    text = "\n".join(messages)
     path = GOLDEN / "progress.txt"
     if WRITE:
         path.write_text(text)

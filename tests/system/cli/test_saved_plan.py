@@ -1,4 +1,4 @@
-"""A saved plan is a file that may have been edited: it is carried out only if the planner makes the same plan."""
+"""A saved plan may have been edited. It is applied only if the planner computes the same plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAVED = Path("plan.json")
 
 @pytest.fixture
 def busy(a100: Sim) -> Sim:
-    """Three 1g.5gb (7, 8, 11) on one A100, the first held."""
+    """Create three 1g.5gb (7, 8, 11) on one A100. The first is held."""
     a100.node.set_mode(0, True)
     for start in (0, 1, 4):
         a100.node.create(0, "1g.5gb", start)
@@ -28,7 +28,7 @@ def busy(a100: Sim) -> Sim:
 
 
 def _saved(run: Run, *words: str) -> Document:
-    """A plan that destroys 8 and 11, keeps 7 and creates a 3g.20gb."""
+    """Save a plan that destroys 8 and 11, keeps 7 and creates a 3g.20gb."""
     assert run("plan", *(words or REQUEST), "--out", str(SAVED)).code == 10
     return msgspec.json.decode(SAVED.read_bytes(), type=Document)
 
@@ -108,7 +108,7 @@ def test_a_desired_state_that_the_planner_cannot_plan_is_refused(busy: Sim, run:
     _write(document)
     found = run("apply", str(SAVED))
     assert found.code == 20, found
-    assert "internal fault" not in found.err
+    assert "internal error" not in found.err
     assert busy.writes() == []
 
 
@@ -162,7 +162,7 @@ def test_a_plan_with_blockers_is_invalid(busy: Sim, run: Run) -> None:
 
 
 def test_other_reasons_change_nothing(busy: Sim, run: Run) -> None:
-    """Another version of Aliquot may word them otherwise."""
+    # Another version of Aliquot may word the reasons differently.
     document = _saved(run)
     for action in document["actions"]:
         action["reason"] = "because"
@@ -205,11 +205,11 @@ def test_a_plan_that_nests_or_counts_without_end_is_invalid(run: Run, busy: Sim,
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root makes links of other users")
 def test_a_link_of_another_user_is_not_written_through(run: Run, busy: Sim) -> None:
-    """In a folder like /tmp it could make root write any file; the kernel's own rule is off by default."""
+    # In a folder like /tmp a link could make root write any file. The kernel's own protection is off by default.
     target = Path("target")
     target.write_text("precious")
     SAVED.symlink_to(target)
-    assert run("plan", *REQUEST, "--out", str(SAVED), "--force").code == 10, "a link of this user is"
+    assert run("plan", *REQUEST, "--out", str(SAVED), "--force").code == 10, "a link of this user is followed"
     target.write_text("precious")
     os.lchown(SAVED, 65534, 65534)
     refused = run("plan", *REQUEST, "--out", str(SAVED))

@@ -15,7 +15,7 @@ from .conftest import Run, Sim
 def test_a_life_of_a_node(run: Run, state: str) -> None:
     started = run("sim", "start", "a30*2", "--name", "life")
     assert (started.code, started.out) == (0, "life\n")
-    assert "aliquot show --node life" in started.err
+    assert "aliquot show --sim life" in started.err
     assert "life" in run("sim", "list").out.splitlines()
     assert run("sim", "start", "a30", "--name", "life").code == 2
     again = run(
@@ -25,7 +25,7 @@ def test_a_life_of_a_node(run: Run, state: str) -> None:
     assert run("sim", "show", "second", "-o", "json").document["driver"] == "535.183.01"
     which = run("sim", "reboot")
     assert which.code == 2
-    assert "which node" in which.err
+    assert "none was named" in which.err
     assert run("sim", "stop", "life").out == "stopped life\n"
     assert run("sim", "reboot").out == "second has rebooted\n"
     assert run("sim", "stop", "--all", "second").code == 2
@@ -96,11 +96,13 @@ def test_the_library_of_a_node(a100: Sim, run: Run) -> None:
     assert run("sim", "lib", "-o", "json").document["path"] == path
 
 
-def test_two_directories_are_two_worlds(a100: Sim, run: Run, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_directories_are_two_environments(
+    a100: Sim, run: Run, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ALIQUOT_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("ALIQUOT_SIM")
     assert run("sim", "list").out == ""
-    assert run("show", "--node", a100.name).code == 20
+    assert run("show", "--sim", a100.name).code == 20
 
 
 def test_a_state_directory_that_is_not_ours_to_read(run: Run, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +120,9 @@ def test_a_state_directory_that_is_not_ours_to_read(run: Run, state: str, monkey
 def test_of_many_nodes_only_some_are_named(run: Run) -> None:
     assert run("sim", "start", "a2", "--name", "many", "--count", "12").code == 0
     assert "many-10 and 2 more" in run("sim", "show").err
-    said = run("sim", "stop", "--all").out
-    assert said.startswith("stopped many-01, ")
-    assert said.endswith("many-10 and 2 more\n")
+    answer = run("sim", "stop", "--all").out
+    assert answer.startswith("stopped many-01, ")
+    assert answer.endswith("many-10 and 2 more\n")
 
 
 @pytest.mark.parametrize("word", ["kind=lost", "do=stop", "self=1"])

@@ -17,14 +17,14 @@ MDEV = "aa618089-8b16-4d01-a136-25a0f3c73123"
 
 @pytest.fixture(autouse=True)
 def alone(state: str) -> Iterator[None]:
-    """The node of a test ends with it."""
+    """Stop the node at the end of the test."""
     yield
     if "vms" in control.names(state):
         control.stop(state, "vms")
 
 
 @pytest.fixture(autouse=True)
-def meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIQUOT_SIM", "vms")
 
 
@@ -54,7 +54,7 @@ def test_functions_vgpus_and_a_machine(run: Run, state: str) -> None:
     assert run("sim", "write", current, "0").code == 0
 
 
-def test_a_gpu_that_was_handed_out(run: Run, state: str) -> None:
+def test_a_gpu_that_was_passed_through(run: Run, state: str) -> None:
     run("sim", "start", "a2*2", "--name", "vms")
     address = "0000:01:00.0"
     for path, value in (

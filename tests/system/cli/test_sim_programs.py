@@ -1,4 +1,4 @@
-"""``aliquot sim tools``, ``mount`` and ``umount``: a simulated node for programs that know nothing of it."""
+"""``aliquot sim tools``, ``mount`` and ``umount``: a simulated node for programs that do not know Aliquot."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_a_node_on_a_folder(run: Run, state: str, tmp_path: Path) -> None:
     absent = run("sim", "mount", str(folder))
     assert (absent.code, f"mkdir {folder}" in absent.err) == (2, True)
     folder.mkdir()
-    told = run("sim", "mount", str(folder), "-o", "json").document
-    assert (told["node"], told["folder"]) == ("one", str(folder))
+    reported = run("sim", "mount", str(folder), "-o", "json").document
+    assert (reported["node"], reported["folder"]) == ("one", str(folder))
     assert (folder / "sys/bus/pci/devices/0000:01:00.0/vendor").read_text() == "0x10de\n"
     assert run("sim", "mount", str(folder)).code == 2
     assert run("sim", "umount", str(folder)).out == f"one is no longer mounted on {folder}\n"

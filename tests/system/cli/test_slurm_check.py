@@ -1,4 +1,4 @@
-"""``aliquot slurm check`` as people and programs use it."""
+"""``aliquot slurm check`` for users and programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_right_files_of_a_node(run: Run, etc: Path, a100: Sim) -> None:
     result = run("slurm", "check", "--node-name", "n1")
-    assert (result.code, result.out, result.err) == (0, f"{etc}: nothing is wrong\n", "")
+    assert (result.code, result.out, result.err) == (0, f"{etc}: no problems found\n", "")
     document = run("slurm", "check", "--node-name", "n1", "-o", "json").document
     assert (document["kind"], document["fine"], document["compared"]) == ("SlurmCheck", True, ["n1"])
 
@@ -66,7 +66,7 @@ def test_files_that_differ_from_the_machine(run: Run, etc: Path, a100: Sim) -> N
     assert rules == {"NOT_WHOLE", "NOT_OFFERED", "ADMIN_NOT_FENCED"}
     result = run("slurm", "check", "--node-name", "n9")
     assert result.code == 0
-    assert "the files say nothing about n9" in result.err
+    assert "the files do not name n9" in result.err
 
 
 def test_inventories_of_other_nodes(run: Run, etc: Path, a100: Sim, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_inventories_of_other_nodes(run: Run, etc: Path, a100: Sim, tmp_path: Pa
     assert run("slurm", "check", "--inventory", "gone.json").code == 2
 
 
-def test_device_files_are_looked_for_where_they_are_said_to_be(run: Run, etc: Path, a100: Sim, tmp_path: Path) -> None:
+def test_device_files_are_looked_for_in_the_given_place(run: Run, etc: Path, a100: Sim, tmp_path: Path) -> None:
     words = ("slurm", "check", "--node-name", "n1", "--dev-root", str(tmp_path / "root"))
     assert "error FILE_MISSING" in run(*words).out
     (tmp_path / "root/dev").mkdir(parents=True)
@@ -95,10 +95,10 @@ def test_a_script_by_itself(run: Run, etc: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--conf-dir", "nowhere"), "there is no folder nowhere"),
+        (("--conf-dir", "nowhere"), "the directory nowhere does not exist"),
         (("--conf-dir", "empty"), "empty has neither slurm.conf nor gres.conf"),
-        (("--conf-dir", "odd"), "cannot read odd/slurm.conf: it is no regular file"),
-        (("--slurm-version", "new"), "'new' is no release of Slurm"),
+        (("--conf-dir", "odd"), "cannot read odd/slurm.conf: it is not a regular file"),
+        (("--slurm-version", "new"), "invalid release 'new'"),
         (("--script", "gone.sh"), "cannot read the script gone.sh"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Between the question of ``aliquot slurm apply`` and its answer the node is free; what is done is what was shown."""
+"""``aliquot slurm apply``: the node may change before the user confirms, but the command applies the plan that it
+showed.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,15 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture
 def asked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Asked:
-    """The command, typed at a terminal; a hand comes in before the answer, which is yes."""
+    """Run the command at a terminal. Calls ``hand`` before it answers yes."""
     lib = str(tmp_path / "lib")
 
     @contextmanager
     def connected(_: object) -> Iterator[SimpleNamespace]:
-        world = host.world.gpus
-        yield SimpleNamespace(backend=world.backend, directory=lib, simulated=True, execution_context=lambda *_: world)
+        context = host.context.gpus
+        yield SimpleNamespace(
+            backend=context.backend, directory=lib, simulated=True, execution_context=lambda *_: context
+        )
 
     @contextmanager
     def slurm(_: object) -> Iterator[object]:
@@ -61,7 +65,7 @@ def asked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run)
     return typed
 
 
-def test_nobody_waits_for_a_persons_answer(host: Host, asked: Asked, tmp_path: Path) -> None:
+def test_no_lock_is_held_for_a_persons_answer(host: Host, asked: Asked, tmp_path: Path) -> None:
     free = []
 
     def hand() -> None:
@@ -82,22 +86,25 @@ def test_what_was_shown_is_done_or_nothing(host: Host, asked: Asked) -> None:
 
     refused = asked(hand)
     assert refused.code == 20, refused
-    assert "n1 is not as it was shown any more" in refused.err
-    assert "GRES: gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7 was shown, gpu:a100_3g.20gb:2,gpu:a100_2g.10gb:3" in refused.err
-    assert "files: other lines would be written" in refused.err
+    assert "n1 has changed since the preview" in refused.err
+    assert (
+        "GRES: the preview had gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7, now it is gpu:a100_3g.20gb:2,gpu:a100_2g.10gb:3"
+        in refused.err
+    )
+    assert "files: the lines differ from the preview" in refused.err
     assert "GPUs:" not in refused.err, "those of GPU 0 are the same"
     assert [host.cluster.records["n1"], host.node.backend.read(), tuple(host.slurmd.log)] == other
 
 
 def test_other_changes_of_the_gpus_are_not_made(host: Host, asked: Asked) -> None:
-    """The same GRES would come of it, but an instance is destroyed that nobody was told of."""
+    # The GRES would be the same, but the plan would destroy an instance that the user did not see.
     refused = asked(lambda: assert_done(host.apply("0", "7g.40gb")))
     assert refused.code == 20, refused
-    assert "GPUs: other changes would be made than those that were shown" in refused.err
+    assert "GPUs: the changes differ from the preview" in refused.err
     assert "GRES:" not in refused.err
 
 
-def test_what_somebody_has_done_meanwhile_is_not_done_again(host: Host, asked: Asked) -> None:
+def test_what_was_done_meanwhile_is_not_done_again(host: Host, asked: Asked) -> None:
     done = asked(lambda: assert_done(host.apply("0", "3g.20gb*2")))
     assert (done.code, done.out.partition(":")[0]) == (0, "nothing to do"), done
 

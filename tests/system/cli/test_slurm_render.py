@@ -1,9 +1,10 @@
-"""``aliquot slurm render``, ``task-prolog`` and ``dcgm`` without a Slurm: words, files, faults."""
+"""``aliquot slurm render``, ``task-prolog`` and ``dcgm`` without a Slurm: arguments, files, errors."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -21,7 +22,7 @@ RENDERED = ("slurm", "render", "--node-name", "n1")
 
 @pytest.fixture
 def cut(mixed: Sim, monkeypatch: pytest.MonkeyPatch) -> Sim:
-    """An A30 in four, an H100 in two with one of them shared, an RTX PRO 6000 in MIG mode and empty, a T4."""
+    """Set up an A30 in four, an H100 in two with one shared, an RTX PRO 6000 in MIG mode and empty, and a T4."""
     monkeypatch.setenv("ALIQUOT_SLURMD", "/nonexistent/slurmd")
     mixed.node.set_mode(0, True)
     for start in range(4):
@@ -77,7 +78,7 @@ def test_a_whole_inventory_is_several_nodes(run: Run, cut: Sim, tmp_path: Path) 
     assert many.out == cut_here.replace("NodeName=n1", "NodeName=c[1-2],mixed")
 
 
-def test_every_fault_of_every_file_is_told_at_once(run: Run, cut: Sim, tmp_path: Path) -> None:
+def test_every_fault_of_every_file_is_reported_at_once(run: Run, cut: Sim, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(run("show", "-o", "json").out)
     (tmp_path / "half.json").write_text(run("show", "-o", "json").out[:200])
     (tmp_path / "other.json").write_text('{"kind": "Plan"}')
@@ -86,7 +87,12 @@ def test_every_fault_of_every_file_is_told_at_once(run: Run, cut: Sim, tmp_path:
     done = run("slurm", "render", "a.json", "mixed=a.json", "half.json", "other.json", "wrong.json")
     assert done.code == 2
     assert done.out == ""
-    for words in ("half.json:", "other.json:1: this is no inventory", "wrong.json:1: Expected `str`", "mixed: 2 files"):
+    for words in (
+        "half.json:",
+        "other.json:1: this is not an inventory",
+        "wrong.json:1: Expected `str`",
+        "mixed: 2 files",
+    ):
         assert words in done.err
     refusals: tuple[tuple[str, ...], ...] = (
         ("nothere.json",),
@@ -107,12 +113,12 @@ def test_every_fault_of_every_file_is_told_at_once(run: Run, cut: Sim, tmp_path:
 def test_choices_are_those_of_the_code() -> None:
     offered = {o.destination: o.choices for o in RENDER.options}
     assert offered["type_style"] == types.STYLES
-    assert offered["autodetect"] == gres.AUTODETECT
-    assert offered["env"] == gres.ENVIRONMENTS
+    assert offered["autodetect"] == get_args(gres.AutoDetect)
+    assert offered["env"] == get_args(gres.JobEnvironment)
     assert offered["cores"] == cores.CHOICES
 
 
-# What Slurm's scripts call
+# Slurm's scripts call these
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
@@ -124,8 +130,8 @@ def test_device_nodes_that_a_boot_took_are_made_once(run: Run, cut: Sim, tmp_pat
     assert len(named) == 9, "the GPU, and two capabilities for each of four instances"
     assert {Path(path).is_char_device() for path in named} == {True}
     assert not {f"{tmp_path}/dev/nvidia-caps/nvidia-cap{minor}" for minor in (1, 2)} & named
-    assert first.err.count("made /dev/") == 10
-    assert "made" not in run(*words).err
+    assert first.err.count("created /dev/") == 10
+    assert "created" not in run(*words).err
     fence = next(line for line in run(*whole).out.split("\n") if "Name=nic" in line)
     files = fence.partition("MultipleFiles=")[2].split(",")
     assert {f"{tmp_path}/dev/nvidia{n}" for n in (1, 2, 3)} < set(files)
@@ -134,7 +140,7 @@ def test_device_nodes_that_a_boot_took_are_made_once(run: Run, cut: Sim, tmp_pat
 
 @pytest.fixture
 def numbered(run: Run, cut: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """n1's numbers on disk; the UUIDs in their order."""
+    """Write the numbers of n1 to disk and return the UUIDs in their order."""
     monkeypatch.setenv("ALIQUOT_SLURM_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("DCGM_HPC_JOB_MAPPING_DIR", str(tmp_path / "dcgm"))
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
@@ -145,7 +151,7 @@ def numbered(run: Run, cut: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return [d["uuid"] for d in found.document["nodes"][0]["devices"]]
 
 
-def test_a_task_is_told_its_uuids(run: Run, numbered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_gets_its_uuids(run: Run, numbered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_GPUS", "4,0")
     both = f"{numbered[4]},{numbered[0]}"
     done = run("slurm", "task-prolog")
@@ -191,7 +197,7 @@ def test_a_prolog_that_cannot_tell_says_so(run: Run, numbered: list[str], monkey
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURM_JOB_GPUS", "0,99")
     unknown = run("slurm", "dcgm", "begin")
-    assert (unknown.code, "are not those of gres.conf" in unknown.err) == (20, True)
+    assert (unknown.code, "does not match gres.conf" in unknown.err) == (20, True)
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
     assert run("slurm", "dcgm", "begin").code == 20
     monkeypatch.setenv("DCGM_HPC_JOB_MAPPING_DIR", "/dev/null/x")

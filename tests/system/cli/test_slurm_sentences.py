@@ -1,4 +1,4 @@
-"""What ``aliquot slurm`` says of what became of a change, and of files that are not there."""
+"""Messages of ``aliquot slurm`` about results of a change and about missing files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from aliquot.cli.slurm.apply import _rerun, _sentence
+from aliquot.cli.slurm.apply import _rerun
+from aliquot.cli.slurm.outcome_text import outcome_text
 from aliquot.slurm.node.context import SlurmChangeOutcome
 from aliquot.slurm.node.request import SlurmNodeSettings
 
@@ -19,18 +20,25 @@ DRAINED = SlurmChangeOutcome(
 )
 
 
-def test_a_node_that_is_drained_is_told_so_where_nothing_was_to_be_done() -> None:
+def test_a_drained_node_is_reported_where_nothing_was_to_be_done() -> None:
     outcome = SlurmChangeOutcome("nothing", "n1", "static", "gpu:a100:2", drained=True, reason="bob: fan")
-    assert _sentence(outcome) == "nothing to do: n1 has gpu:a100:2; it stays drained: bob: fan"
-    assert _sentence(SlurmChangeOutcome("nothing", "n1", "static", "gpu:a100:2")) == "nothing to do: n1 has gpu:a100:2"
+    assert outcome_text(outcome) == "nothing to do: n1 has gpu:a100:2; it stays drained: bob: fan"
+    assert (
+        outcome_text(SlurmChangeOutcome("nothing", "n1", "static", "gpu:a100:2")) == "nothing to do: n1 has gpu:a100:2"
+    )
 
 
 def test_only_a_node_that_slurm_knows_is_to_be_resumed() -> None:
-    assert "scontrol update nodename=n1 state=resume" in _sentence(DRAINED)
+    assert "scontrol update nodename=n1 state=resume" in outcome_text(DRAINED)
     unknown = SlurmChangeOutcome("undone", "n1", "dynamic", "gpu:a100:2", drained=True, why="why", exit_code=20)
-    said = _sentence(unknown)
-    assert "Slurm does not know it, as before" in said
-    assert "scontrol" not in said
+    answer = outcome_text(unknown)
+    assert "Slurm does not have it, as before" in answer
+    assert "scontrol" not in answer
+
+
+def test_an_undo_of_an_untouched_node_says_that_it_takes_jobs() -> None:
+    outcome = SlurmChangeOutcome("undone", "n1", "static", "gpu:a100:2", why="--undo was requested")
+    assert outcome_text(outcome) == "undone: --undo was requested\n  n1 has gpu:a100:2 as before; it takes jobs"
 
 
 @pytest.mark.parametrize("words", [("apply", "-f"), ("demand", "-f"), ("controller", "-f"), ("check", "--script")])
@@ -49,7 +57,7 @@ def test_commands_beside_continue_take_the_place_of_those_on_record() -> None:
     assert typed == replace(kept, stop="another")
 
 
-def test_nobody_on_a_gpu_is_said(run: Run, tmp_path: Path) -> None:
+def test_an_idle_gpu_is_reported(run: Run, tmp_path: Path) -> None:
     result = run("slurm", "dcgm", "list", "--dir", str(tmp_path))
     assert (result.code, result.err) == (0, "")
-    assert "no job has a GPU" in result.out
+    assert "no recorded job has a GPU" in result.out

@@ -1,4 +1,4 @@
-"""Slurm's own programs change GPUs as well: a helper that slurmd ends, or whose connection drops, leads back."""
+"""Slurm's own programs change GPUs, too. The helper rolls back if slurmd ends it or if its connection drops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_layout_that_is_being_switched_goes_back(state: str, tmp_path: Path, n
     words = ("slurm", "helper", "mig_1x4g.20gb_1x3g.20gb", "--node-name", "n1", "--no-reload")
     folders = ("--conf-dir", str(tmp_path), "--dev-root", str(tmp_path))
     process = subprocess.Popen(
-        [sys.executable, "-m", "aliquot", *words, *folders, "--node", node.name],
+        [sys.executable, "-m", "aliquot", *words, *folders, "--sim", node.name],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""Start-up cost, guarded by the set of imported modules and not by milliseconds."""
+"""Start-up cost, checked by the set of imported modules instead of milliseconds."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ HEAVY = {
     *("concurrent", "multiprocessing", "traceback", "inspect", "ast", "dis", "tokenize", "fractions", "configparser"),
     *("unittest", "pprint", "shutil", "tempfile"),
 }
-"""Modules that cost a start-up dear, and that a verb which reads and plans has no use for."""
+"""Modules that slow start-up and that a verb which only reads and plans does not need."""
 
-ENGINE = {"aliquot.core.engine.apply", "aliquot.core.engine.gpu_executor", "subprocess"}
+ENGINE = {"aliquot.core.engine.apply", "aliquot.core.engine.executor", "subprocess"}
 
-ACTS = {
+ACTIONS = {
     f"aliquot.hardware.kernel.{part}"
     for part in ("vgpus", "handing", "passthrough", "switching", "table", "mdev", "vendor_vfio")
 }
-"""What only a node with vGPUs, or a change, has a use for."""
+"""Modules needed only on a node with vGPUs, or for a change."""
 
 
 def imported(*words: str, code: int = 0, **environment: str) -> set[str]:
-    """The names of the modules that a command has imported when it ends, those of bare Python aside."""
+    """Return the modules that a command imported by its end, without those of bare Python."""
     names = "','.join(sorted(sys.modules))"
     script = (
         f"import sys; from aliquot.cli.main import main; c = main({list(words)!r}); sys.stderr.write('\\n@' + {names})"
@@ -64,9 +64,9 @@ def test_only_the_verb_that_was_typed_is_imported(a100: Sim) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_typed_wish_is_planned_without_heavy_modules(a100: Sim, form: str) -> None:
+def test_a_typed_request_is_planned_without_heavy_modules(a100: Sim, form: str) -> None:
     names = imported("plan", "--gpu", "0", "--mig", "3g.20gb", "-o", form, code=10)
-    assert (HEAVY | ENGINE | ACTS) & names == set()
+    assert (HEAVY | ENGINE | ACTIONS) & names == set()
 
 
 def test_a_file_is_planned_without_heavy_modules(a100: Sim) -> None:
@@ -77,7 +77,7 @@ def test_a_file_is_planned_without_heavy_modules(a100: Sim) -> None:
 
 
 def test_the_real_backend_is_no_exception(a100: Sim) -> None:
-    """Through the shim library, where there is a compiler to build it."""
+    # Uses the shim library if a compiler can build it.
     try:
         control.library(a100.node.state_dir, a100.name)
     except AliquotError as error:
@@ -99,7 +99,7 @@ def test_a_plan_without_vgpus_loads_nothing_of_their_planner(a100: Sim) -> None:
 
 
 def test_an_agent_loads_what_it_needs_only_on_some_nodes_when_it_needs_it() -> None:
-    """D-Bus is for the host's services, gRPC for kubelet: megabytes, for as long as the agent lives."""
+    # D-Bus is for the host's services and gRPC for the kubelet: megabytes for the lifetime of the agent.
     module = "aliquot.kubernetes.label_agent.agent.main"
     script = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     env = {**os.environ, "PYTHONPATH": SOURCE}

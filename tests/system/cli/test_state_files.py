@@ -1,4 +1,4 @@
-"""State files with bad bytes or of a newer version: every command works, says so once, and sets them aside."""
+"""State files with bad bytes or of a newer version: every command works, reports it once and moves the file aside."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
 
 
 def first(every: Iterable[Any]) -> list[Any]:
-    """The first case, and the others as long ones."""
+    """Return the first case as it is and mark the others as long."""
     return [each if n == 0 else pytest.param(each, marks=pytest.mark.long) for n, each in enumerate(every)]
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Iterator[Path]:
-    """The directory of a simulated node, each of whose state files has a content before the last one."""
+    """Create the directory of a simulated node in which each state file also has previous content."""
     monkeypatch.setattr(state_store, "unreadable", {})
     monkeypatch.setenv("ALIQUOT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("ALIQUOT_SIM", NODE)
@@ -57,7 +57,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Iterator[
 
 
 def write_each(run: Run, folder: Path, count: int) -> None:
-    """Write each of the files."""
+    """Write each state file."""
     assert run("apply", "--gpu", "0", "--mig", f"1g.5gb*{count}").code == 0
     assert run("apply", "--gpu", "1", "--vgpu", f"A2-4Q:{count}").code == 0
     ReservationFile(str(folder)).save(
@@ -70,7 +70,7 @@ def write_each(run: Run, folder: Path, count: int) -> None:
 
 
 def damage(folder: Path, bad: Callable[[bytes], bytes], *, also_previous: bool = False) -> dict[str, bytes]:
-    """Damage each file; what is in them now."""
+    """Break each file and return the current contents."""
     found = {}
     for path in (folder / f"{kind}.json" for kind in KINDS):
         found[f"{path.name}.unreadable"] = body = bad(path.read_bytes())
@@ -126,7 +126,7 @@ def gpus(run: Run) -> list[dict[str, list[object]]]:
 
 
 def test_a_newer_version_of_the_same_format_loses_nothing_by_a_downgrade(node: Path, run: Run) -> None:
-    """Fields that this version does not know, at each level of each file."""
+    # Each level of each file contains fields that this version does not know.
     for kind in KINDS:
         path = node / f"{kind}.json"
         file = msgspec.json.decode(path.read_bytes())
@@ -149,7 +149,7 @@ def test_a_newer_version_of_the_same_format_loses_nothing_by_a_downgrade(node: P
 
 
 def extended(content: Any) -> Any:
-    """The content with a field more in each object that a version could extend."""
+    """Return the content with an extra field in each object that a version could extend."""
     if isinstance(content, dict):
         more = {"from_9_9": 7} if "DOCKER_HOST" not in content else {}
         return {name: extended(value) for name, value in content.items()} | more

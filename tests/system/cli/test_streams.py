@@ -1,4 +1,4 @@
-"""What names that others have chosen can do to the terminal that shows them."""
+"""Effect of names that others have chosen on the terminal that displays them."""
 
 from __future__ import annotations
 

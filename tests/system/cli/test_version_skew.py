@@ -1,4 +1,4 @@
-"""Two versions on one state directory: what a release left where it was killed, and a release that ignores ours."""
+"""Two versions on one state directory: leftovers of a killed release, and a release that ignores newer files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .conftest import Run
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/state"
 PREVIOUS = "a5dd785"
-"""The release before this one."""
+"""The previous release."""
 NODE = "node"
 SPEC = importlib.util.spec_from_file_location("golden_state", ROOT / "tools/golden_state.py")
 assert SPEC is not None
@@ -54,7 +54,7 @@ SPEC.loader.exec_module(golden_state)
 
 
 class Story(msgspec.Struct, frozen=True):
-    """Directories of a node, and the commands that made them."""
+    """Directories of a node, and the commands that created them."""
 
     texts: tuple[str, ...]
     directories: tuple[dict[str, tuple[int, int]], ...]
@@ -84,7 +84,7 @@ def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of a simulated node that is started by the first command that speaks to it."""
+    """Create the directory of a simulated node. The first command that connects to the node starts it."""
     state = tmp_path / "state"
     folder = state / "sim" / NODE
     folder.mkdir(parents=True)
@@ -130,8 +130,8 @@ def test_the_other_state_files_are_understood(release: str, tmp_path: Path) -> N
     assert UsageRecord(folder, folder).load() == msgspec.convert(wanted["usage"], UsageHistory)
     change = change_record.ChangeRecordFile(folder, "n1").read()
     assert change == msgspec.convert(wanted["change"], change_record.ChangeRecord)
-    world = cast(SlurmChangeContext, SimpleNamespace(folders=SimpleNamespace(simulated=False, run=folder)))
-    assert cloud_claim.read(world) == msgspec.convert(wanted["claim"], cloud_claim.CloudClaim)
+    environment = cast(SlurmChangeContext, SimpleNamespace(folders=SimpleNamespace(simulated=False, run=folder)))
+    assert cloud_claim.read(environment) == msgspec.convert(wanted["claim"], cloud_claim.CloudClaim)
     kept = msgspec.convert(wanted["history"], history.SlurmHistory, strict=False)
     assert history.read(os.path.join(folder, "slurm-controller.json")) == (kept, "")
     assert state_store.unreadable == {}
@@ -151,8 +151,8 @@ def test_an_apply_continues_from_it(release: str, name: str, number: int, node: 
     for command in (found.command, *found.before, found.command):
         done = run(*shlex.split(command))
         assert done.code == 0, done.err
-        assert "internal fault" not in done.err
-    assert "done" in run("history", "--most", "1").out
+        assert "internal error" not in done.err
+    assert "done" in run("history", "--limit", "1").out
     assert not list(node.glob("*.unreadable"))
 
 
@@ -166,7 +166,7 @@ ANOTHER: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another action": lambda content: content | {"actions": [{"type": "melt", "gpu": "0000:01:00.0"}]},
     "another placement": lambda content: json.loads(json.dumps(content).replace('"4:4"', '"a:b"')),
 }
-"""What another version may have written of an interrupted change."""
+"""Contents that another version may have written for an interrupted change."""
 
 
 def without_profiles(content: Any) -> Any:
@@ -191,16 +191,16 @@ def test_an_interrupted_change_of_another_version_stops_nothing(
         for words in (found.command, "apply --gpu 0 --mig 7g.40gb", "restore --boot"):
             done = run(*shlex.split(words))
             assert done.code == 0, done.err
-            assert "internal fault" not in done.err
+            assert "internal error" not in done.err
             if release == __version__ and more.get("format") and words == found.command:
-                assert "another version of Aliquot was cut off" in done.err
+                assert "an apply by another version of Aliquot was interrupted" in done.err
         (node / JOURNAL).unlink(missing_ok=True)
         journal.unlink(missing_ok=True)
         found.write(len(found.directories) - 4, node)
 
 
 def rewrite(journal: Path, another: Callable[[dict[str, Any]], Any], more: dict[str, Any]) -> None:
-    """Make another version's of the change of the last run. Its checksum is right."""
+    """Rewrite the change of the last run as another version would. Its checksum is valid."""
     lines = journal.read_bytes().splitlines()
     number = max(n for n, line in enumerate(lines) if b'"kind":"begin"' in line)
     record = json.loads(lines[number][9:])
@@ -228,7 +228,7 @@ def test_a_boot_restores_what_was_recorded_last(release: str, name: str, number:
 
 @pytest.fixture(scope="session")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has the release before this one, and the libraries of this one."""
+    """Create an environment with the previous release and the libraries of this one. Returns its Python."""
     folder = tmp_path_factory.mktemp("previous")
     venv.create(folder, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
@@ -240,7 +240,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def old(previous: Path) -> Callable[..., str]:
-    """A command of the release before this one, which must succeed; its stderr."""
+    """Return a function that runs a command of the previous release, which must succeed, and returns its stderr."""
 
     def call(*words: str) -> str:
         done = subprocess.run(
@@ -259,7 +259,7 @@ def old(previous: Path) -> Callable[..., str]:
 
 
 def test_the_old_program_is_whole_and_not_this_one(previous: Path) -> None:
-    """Which of its modules a command loads depends on what runs on the host."""
+    # The modules that a command loads depend on what runs on the host.
     words = [str(previous), "-P", "-c", "import aliquot; print(aliquot.__file__)"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     source = Path(done.stdout.strip()).parents[1]
@@ -271,7 +271,7 @@ def test_the_old_program_is_whole_and_not_this_one(previous: Path) -> None:
 
 
 def imported(text: str) -> set[str]:
-    """The names below ``aliquot`` that a module imports, also within functions."""
+    """Return the names below ``aliquot`` that a module imports, also within functions."""
     nodes = list(ast.walk(ast.parse(text)))
     found = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
     found |= {f"{n.module}.{each.name}" for n in nodes if isinstance(n, ast.ImportFrom) for each in n.names}
@@ -279,7 +279,7 @@ def imported(text: str) -> set[str]:
 
 
 def there(place: Path) -> bool:
-    """Whether this is a module, a package, or a name in one."""
+    """Report whether this is a module, a package, or a name in one."""
     if place.with_suffix(".py").exists() or (place / "__init__.py").exists():
         return True
     parents = (place.parent.with_suffix(".py"), place.parent / "__init__.py")
@@ -287,7 +287,7 @@ def there(place: Path) -> bool:
 
 
 def ours(node: Path) -> dict[str, bytes]:
-    """The files that the release before this one does not know."""
+    """Return the files that the previous release does not know."""
     names = [f"{name}{more}" for name in ("boot-record.json", "vgpu-owners.json") for more in ("", ".previous")]
     names.append("change-journal.jsonl")
     return {name: (node / name).read_bytes() for name in names if (node / name).exists()}

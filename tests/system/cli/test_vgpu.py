@@ -1,4 +1,4 @@
-"""vGPUs, virtual functions and passthrough as typed: what people read, bad input, and what a boot brings back."""
+"""vGPUs, virtual functions and passthrough as typed: output for users, bad input, and what a boot restores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Host = Callable[..., Sim]
 
 @pytest.fixture
 def host(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """Starts a node named ``host`` from a template; it is stopped with the test."""
+    """Return a function that starts a node, ``host`` by default, from a template. The node stops with the test."""
     nodes: list[SimClient] = []
 
     def start(template: str, name: str = "host") -> Sim:
@@ -48,7 +48,7 @@ def kernel_writes(sim: Sim) -> list[dict[str, Any]]:
     return [c for c in sim.node.calls() if c.get("write") and not c.get("hand")]
 
 
-# -- what people read
+# -- output for users
 
 
 def test_vgpus_from_nothing_and_through_a_reboot(host: Host, run: Run) -> None:
@@ -94,7 +94,7 @@ def test_mixed_sizes_and_instances(host: Host, run: Run) -> None:
     compare("vgpu-mixed", *mixed, *backed)
 
 
-def test_a_gpu_in_mixed_size_mode_takes_other_sizes_without_being_told(host: Host, run: Run) -> None:
+def test_a_gpu_in_mixed_size_mode_takes_other_sizes_by_itself(host: Host, run: Run) -> None:
     sim = host("l40s:vfio")
     assert run("apply", "--gpu", "0", "--vgpu", "L40S-24Q,L40S-8Q", "--mixed-size").code == 0
     found = run("apply", "--gpu", "0", "--vgpu", "L40S-16Q:1,L40S-8Q:2")
@@ -178,7 +178,7 @@ WRONG: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "a device that is not there": ("a2:mdev", "passthrough enable 0000:77:00.0", 20, ("0000:77:00.0",)),
     "an unknown GPU": ("a2:mdev", "vgpu types 7", 20, ("NO_SUCH_GPU", "'7'")),
     "an unknown GPU to share": ("a2:mdev", "vgpu enable 7", 20, ("NO_SUCH_GPU", "'7'")),
-    "an unknown GPU to hand out": ("a2:mdev", "passthrough enable 7", 20, ("NO_SUCH_GPU", "'7'")),
+    "an unknown GPU to pass through": ("a2:mdev", "passthrough enable 7", 20, ("NO_SUCH_GPU", "'7'")),
     "an unknown GPU in a plan": ("a2:mdev", "plan --gpu 7 --vgpu A2-4Q", 20, ("NO_SUCH_GPU", "index 7")),
     "an unknown GPU to look at": ("a2:mdev", "show 7", 20, ("NO_SUCH_GPU", "'7'")),
     "a virtual function for a GPU": (
@@ -194,13 +194,13 @@ WRONG: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_bad_input_is_told_and_changes_nothing(host: Host, run: Run, name: str) -> None:
-    template, words, code, said = WRONG[name]
+def test_bad_input_is_reported_and_changes_nothing(host: Host, run: Run, name: str) -> None:
+    template, words, code, answer = WRONG[name]
     sim = host(template)
     before = gpu(sim)
     found = run(*shlex.split(words))
     assert found.code == code, found
-    for word in said:
+    for word in answer:
         assert word in found.err + found.out, (word, found)
     assert "Traceback" not in found.err
     assert gpu(sim) == before
@@ -218,16 +218,16 @@ def test_vgpus_on_a_gpu_that_a_machine_has_whole(host: Host, run: Run) -> None:
     assert len(kernel_writes(sim)) == count
 
 
-@pytest.mark.parametrize(("template", "wish"), [("a2:mdev", "A2-4Q"), ("tesla-t4:mdev", "T4-4Q")])
-def test_vgpus_take_a_handed_out_gpu_back_that_nobody_has(host: Host, run: Run, template: str, wish: str) -> None:
+@pytest.mark.parametrize(("template", "requested"), [("a2:mdev", "A2-4Q"), ("tesla-t4:mdev", "T4-4Q")])
+def test_vgpus_take_an_idle_passed_through_gpu_back(host: Host, run: Run, template: str, requested: str) -> None:
     sim = host(template)
     assert run("passthrough", "enable", "0").code == 0
-    assert run("apply", "--gpu", "0", "--vgpu", wish).code == 0
+    assert run("apply", "--gpu", "0", "--vgpu", requested).code == 0
     assert (gpu(sim)["driver"], len(gpu(sim)["vgpus"])) == ("nvidia", 1)
 
 
 def test_a_vgpu_of_a_series_that_the_driver_refuses(host: Host, run: Run) -> None:
-    """The graphics driver of an L40S host offers no C types: the refusal is told, and nothing is left behind."""
+    # The graphics driver of an L40S host offers no C types: the command reports the refusal and leaves nothing behind.
     sim = host("l40s:vfio")
     found = run("apply", "--gpu", "0", "--vgpu", "L40S-8Q,L40S-8C")
     assert found.code in (20, 40), found
@@ -248,12 +248,12 @@ def test_functions_that_vanish_in_the_middle(host: Host, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "wish", "path"), [("a2:mdev", "A2-2Q", "/create"), ("l40s:vfio", "L40S-8Q", "current_vgpu_type")]
+    ("template", "requested", "path"), [("a2:mdev", "A2-2Q", "/create"), ("l40s:vfio", "L40S-8Q", "current_vgpu_type")]
 )
-def test_a_write_refused_at_the_fourth_of_five(host: Host, run: Run, template: str, wish: str, path: str) -> None:
+def test_a_write_refused_at_the_fourth_of_five(host: Host, run: Run, template: str, requested: str, path: str) -> None:
     sim = host(template)
     sim.node.inject_fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
-    found = run("apply", "--gpu", "0", "--vgpu", f"{wish}*5")
+    found = run("apply", "--gpu", "0", "--vgpu", f"{requested}*5")
     assert found.code == 40, found
     assert found.out.startswith("undone: the former state is back")
     assert found.out.count("is gone again") == 3
@@ -296,7 +296,7 @@ def test_a_boot_restores_only_what_is_recorded(host: Host, run: Run) -> None:
 
 
 def test_a_gpu_that_cannot_be_restored_does_not_keep_the_other_from_it(host: Host, run: Run, state: str) -> None:
-    """One GPU is gone (another has its place), the other gets what was asked."""
+    # One GPU is gone and another has its slot. The other GPU gets what was requested.
     sim = host("a2:mdev*2")
     assert run("apply", "--gpu", "0-1", "--vgpu", "A2-4Q*2").code == 0
     path = os.path.join(control.folder(state, sim.name), "boot-record.json")
@@ -311,7 +311,7 @@ def test_a_gpu_that_cannot_be_restored_does_not_keep_the_other_from_it(host: Hos
     assert run("sim", "reboot").code == 0
     found = run("restore", "--boot", "--wait", "0.2")
     assert found.code == 20, found
-    assert "1 of 2 recorded wishes could not be restored" in found.err
+    assert "cannot restore 1 of 2 recorded requests" in found.err
     assert "0000:55:00.0" in found.err
     gpus = sim.node.show()["gpus"]
     assert [len(g["vgpus"]) for g in gpus] == [0, 2]
@@ -320,7 +320,7 @@ def test_a_gpu_that_cannot_be_restored_does_not_keep_the_other_from_it(host: Hos
 def test_a_damaged_record_is_no_reason_to_guess(
     host: Host, run: Run, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state_store.unreadable.clear()  # another test of this process has the same path
+    state_store.unreadable.clear()  # another test in this process uses the same path
     sim = host("a2:mdev")
     path = os.path.join(control.folder(state, sim.name), "boot-record.json")
     with open(path, "w") as file:
@@ -338,7 +338,7 @@ def test_a_damaged_record_is_no_reason_to_guess(
 def test_a_boot_after_a_torn_record_restores_the_one_before(
     host: Host, run: Run, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state_store.unreadable.clear()  # another test of this process has the same path
+    state_store.unreadable.clear()  # another test in this process uses the same path
     sim = host("a2:mdev")
     assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2").code == 0
     assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
@@ -352,8 +352,8 @@ def test_a_boot_after_a_torn_record_restores_the_one_before(
     assert len(sim.node.show()["gpus"][0]["vgpus"]) == 2
 
 
-def test_another_kernel_world_meets_the_same_wish(host: Host, run: Run) -> None:
-    """A host that moves from mediated devices to vendor-specific VFIO at a kernel upgrade: the same wish holds."""
+def test_another_vgpu_framework_meets_the_same_request(host: Host, run: Run) -> None:
+    # A kernel upgrade moves a host from mediated devices to vendor-specific VFIO: the same request holds.
     sim = host("a2:mdev")
     assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
     before = {(v["function"], v["type_id"]) for v in gpu(sim)["vgpus"]}
@@ -376,10 +376,10 @@ def test_a_vgpu_type_is_no_profile(host: Host, run: Run) -> None:
     assert (got.code, "is a vGPU type" in got.err, "next     aliquot vgpu types" in got.err) == (2, True, True)
 
 
-def test_a_node_whose_gpu_is_handed_out(host: Host, run: Run) -> None:
+def test_a_node_whose_gpu_is_passed_through(host: Host, run: Run) -> None:
     host("a2:mdev")
     run("passthrough", "enable", "0")
-    assert "verdict: the GPU is handed out to virtual machines" in run("show").out
+    assert "verdict: the GPU is passed through to virtual machines" in run("show").out
 
 
 def test_a_machine_opens_an_mdev_by_its_uuid(host: Host, run: Run) -> None:
@@ -400,12 +400,12 @@ def test_an_instance_under_many_vgpus_takes_one_line(host: Host, run: Run) -> No
 
 
 def test_vgpus_inside_instances_carry_the_letters_of_these(host: Host, run: Run) -> None:
-    """Other letters of their own would look like those: ``b`` would lie on instance ``a``."""
+    # Separate letters for vGPUs would be ambiguous: ``b`` would lie on instance ``a``.
     sim = host("rtx-pro-6000-blackwell-server-edition:vfio")
-    wish = ("--gpu", "0", "--vgpu", "DC-1-8Q:4")
-    planned = run("plan", *wish).out.splitlines()
+    request = ("--gpu", "0", "--vgpu", "DC-1-8Q:4")
+    planned = run("plan", *request).out.splitlines()
     assert [line.split()[2] for line in planned if ", instance at" in line] == ["a", "a", "a", "b"]
-    assert run("apply", *wish).code == 0
+    assert run("apply", *request).code == 0
     shown = [line.split() for line in run("show").out.splitlines()]
     instances = {row[5]: row[0] for row in shown if "id" in row}
     assert instances == {"3": "a", "4": "b"}
@@ -417,15 +417,11 @@ def test_vgpus_inside_instances_carry_the_letters_of_these(host: Host, run: Run)
     assert "DC-1-8Q:4  (1 held)" in run("show").out
 
 
-def test_verbs_that_begin_with_vgpus_keep_their_small_letter(run: Run) -> None:
-    assert run("vgpu", "--help").out.splitlines()[2].startswith("vGPUs for")
-
-
 def test_nothing_to_do_speaks_of_what_was_asked(host: Host, run: Run) -> None:
     host("a2:mdev")
     run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2")
-    assert "nothing to do: 2 vGPUs are as asked" in run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2").out
-    assert "nothing to do: the virtual functions are as asked" in run("vgpu", "enable", "0").out
+    assert "nothing to do: 2 vGPUs are as requested" in run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2").out
+    assert "nothing to do: the virtual functions are as requested" in run("vgpu", "enable", "0").out
 
 
 def test_an_export_for_mig_parted_says_what_it_leaves_out(host: Host, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""``aliquot show --watch``: on a real pty, as lines, as documents; with trouble, with others at work."""
+"""``aliquot show --watch``: on a real pty, as lines and as documents, with errors and with concurrent changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Play = Callable[..., Played]
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Programs on ptys, ended with the test."""
+    """Return a function that starts programs on ptys and ends them with the test."""
     started: list[Played] = []
 
     def start(*words: str, columns: int = 100, rows: int = 30, shell: str = "", **env: str) -> Played:
@@ -60,7 +60,7 @@ def play() -> Iterator[Play]:
 
 
 class Log:
-    """A watching program whose stdout is no terminal."""
+    """A watching program whose stdout is not a terminal."""
 
     def __init__(self, path: Path, *words: str) -> None:
         self.path = path
@@ -136,10 +136,10 @@ def test_nothing_is_painted_while_nothing_changes(a100: Sim, play: Play) -> None
     shown = play("show", "--watch=0.1", columns=100, rows=20)
     shown.shows("verdict:")
     deadline = time.monotonic() + 20
-    looks = len(a100.node.calls())
-    while len(a100.node.calls()) < looks + 30 and time.monotonic() < deadline:
+    observations = len(a100.node.calls())
+    while len(a100.node.calls()) < observations + 30 and time.monotonic() < deadline:
         shown.read()
-    # A frame a second, for its clock.
+    # The clock draws a frame every second.
     assert shown.terminal.painted < 30
     assert shown.raw.count("\x1b[2J") == 1
 
@@ -179,7 +179,7 @@ def test_a_narrow_terminal_shows_every_slice_below_its_number(columns: int, a100
 
 
 def test_a_full_line_keeps_its_last_character() -> None:
-    """Behind it the cursor of a real terminal stands on that character: what is erased from there on takes it along."""
+    # The terminal's cursor stays on the last character of a full line, so erasing from there would delete it.
     terminal = Terminal(10, 2)
     terminal.feed("0123456789\x1b[K")
     assert terminal.lines == ["012345678"]
@@ -188,19 +188,24 @@ def test_a_full_line_keeps_its_last_character() -> None:
 @pytest.mark.parametrize("columns", range(24, 70))
 def test_what_is_wrapped_is_whole(columns: int) -> None:
     number, letter = " ".join(map(str, range(12))), " ".join("\x1b[33ma\x1b[0m" if n < 6 else "." for n in range(12))
-    line = "GPU 0  0000:01:00.0  A100-SXM4-40GB  memory slice  " + number
-    row = "  now  3g.20gb:1,1g.5gb:2  (a held)                " + letter
-    for whole in (line, row):
-        parts = watchframe.wrapped(whole, columns)
+    line = "GPU 0  0000:01:00.0  A100-SXM4-40GB  memory slice  ", number
+    row = "  now  3g.20gb:1,1g.5gb:2  (a held)                ", letter
+    for written in (line, row):
+        parts, whole = watchframe.wrapped(written, columns), "".join(written)
         assert " ".join(parts).split() == whole.split()
         if columns >= 35:
             assert all(len(re.sub(r"\x1b\[\d+m", "", part)) <= columns for part in parts)
             assert parts[-1].split()[-12:] == whole.split()[-12:]
 
 
-def test_trouble_is_shown_with_its_age_and_looking_goes_on(state: str, play: Play) -> None:
+def test_a_line_break_in_a_name_starts_a_new_row() -> None:
+    state = watchframe.after(watchframe.ScreenState(2.0), (("  a  ", "idle"), ("  b  ", "x\ny")), (), 1.0, first=True)
+    assert state.body == (("  a  ", "idle"), ("  b  x",), ("y",))
+
+
+def test_failure_is_shown_with_its_age_and_looking_goes_on(state: str, play: Play) -> None:
     control.start(state, "a100-sxm4-40gb", "gone")
-    shown = play("show", "--watch=0.2", "--node", "gone", rows=20)
+    shown = play("show", "--watch=0.2", "--sim", "gone", rows=20)
     shown.shows("MIG disabled")
     control.stop(state, "gone")
     shown.shows("STALE, ")
@@ -225,7 +230,7 @@ def test_an_order_to_end_gives_the_terminal_back(number: signal.Signals, a100: S
 
 
 def test_stopped_and_continued(a100: Sim, play: Play) -> None:
-    """Ctrl-Z under a shell that minds its jobs: the terminal is the shell's meanwhile."""
+    # Ctrl-Z under a shell with job control: meanwhile the terminal belongs to the shell.
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("no bash here")
@@ -268,20 +273,20 @@ def test_names_that_others_chose_are_no_orders(a100: Sim, play: Play) -> None:
 
 
 def test_a_name_that_others_chose_is_no_line(a100: Sim, run: Run) -> None:
-    """Root reads it on a terminal, and in the log of a watch."""
+    # Root reads the name on a terminal and in the log of a watch.
     a100.node.set_mode(0, True)
     gi = a100.node.create(0, "1g.5gb", 0)
     name = "a\u2028blocked[LOCKED]: reboot\x1b[2J"
     a100.node.hold(0, gi, name=name)
     for words in (["show"], ["plan", "--gpu", "0", "--mig", "disabled"], ["apply", "--gpu", "0", "--mig", "disabled"]):
-        said = run(*words)
-        assert "blocked[LOCKED]: reboot" in said.out + said.err
-        assert not [line for line in (said.out + said.err).splitlines() if line.startswith("blocked[L")]
+        answer = run(*words)
+        assert "blocked[LOCKED]: reboot" in answer.out + answer.err
+        assert not [line for line in (answer.out + answer.err).splitlines() if line.startswith("blocked[L")]
     (instance,) = run("show", "-o", "json").document["gpus"][0]["instances"]
     assert instance["holders"][0]["name"] == name, "programs get it as it is"
 
 
-# -- elsewhere
+# -- not on a terminal
 
 
 def test_lines_for_a_log(a100: Sim, log: Callable[..., Log]) -> None:
@@ -309,17 +314,17 @@ def test_documents_for_programs(a100: Sim, log: Callable[..., Log]) -> None:
     assert second["watch"]["changes"] == ["GPU 0 0000:01:00.0: MIG enabled"]
 
 
-def test_trouble_in_a_log(state: str, log: Callable[..., Log]) -> None:
+def test_failure_in_a_log(state: str, log: Callable[..., Log]) -> None:
     control.start(state, "a100-sxm4-40gb", "away")
-    text, plain = log("show", "--watch=0.1", "--node", "away"), log("show", "--watch=0.1", "--node", "away", "-ojson")
+    text, plain = log("show", "--watch=0.1", "--sim", "away"), log("show", "--watch=0.1", "--sim", "away", "-ojson")
     text.until("1 GPU")
     plain.until('"event":"start"')
     control.stop(state, "away")
-    text.until("trouble[BLOCKED]: no simulated node 'away'")
+    text.until("error[BLOCKED]: no simulated node 'away'")
     plain.until('"event":"trouble"')
     control.start(state, "a100-sxm4-40gb", "away")
     lines = text.until("answers again: 1 GPU")
-    assert all("trouble[" in line for line in lines[1:-1])
+    assert all("error[" in line for line in lines[1:-1])
     plain.until('"event":"back"')
     found = [msgspec.json.decode(line) for line in plain.lines()]
     assert (found[0]["kind"], found[-1]["kind"]) == ("Inventory", "Inventory")
@@ -327,8 +332,8 @@ def test_trouble_in_a_log(state: str, log: Callable[..., Log]) -> None:
     control.stop(state, "away")
 
 
-def test_a_driver_that_hangs_is_told_and_waited_for(a100: Sim, tmp_path: Path) -> None:
-    """The simulator's server stands still, as a driver can: the look is ended, the watcher goes on."""
+def test_a_driver_that_hangs_is_reported_and_waited_for(a100: Sim, tmp_path: Path) -> None:
+    # The simulator's server stops, as a driver can: the poll ends and the watcher continues.
     script = (
         "from aliquot.cli.watch import watch as watching; from aliquot.cli.main import main; "
         "watching.PATIENCE_S = 0.5; main(['show', '--watch=0.1'])"
@@ -348,7 +353,7 @@ def test_a_driver_that_hangs_is_told_and_waited_for(a100: Sim, tmp_path: Path) -
     try:
         until("1 GPU")
         os.kill(pid, signal.SIGSTOP)
-        until("trouble[NO_ANSWER]: no answer for ")
+        until("error[NO_ANSWER]: no answer for ")
     finally:
         os.kill(pid, signal.SIGCONT)
     until("answers again: 1 GPU")
@@ -359,7 +364,7 @@ def test_a_driver_that_hangs_is_told_and_waited_for(a100: Sim, tmp_path: Path) -
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 0)])
 def test_an_order_to_end_that_comes_while_a_look_begins_is_heard(a100: Sim, name: str, code: int) -> None:
-    """Python drops what a handler raises in the callbacks of a fork."""
+    # Python drops exceptions that a handler raises in the callbacks of a fork.
     script = (
         "import os, signal, sys; from aliquot.cli.main import main; "
         f"os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.{name})); "
@@ -371,7 +376,7 @@ def test_an_order_to_end_that_comes_while_a_look_begins_is_heard(a100: Sim, name
 
 
 def server_of(sim: Sim) -> int:
-    """The process of the simulator's server: the one that its socket is of."""
+    """Return the pid of the simulator's server, which owns the socket."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(os.path.join(sim.node.state_dir, "sim", "control.sock"))
         return int(struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
@@ -379,10 +384,10 @@ def server_of(sim: Sim) -> int:
 
 def test_vgpus_are_watched_too(state: str, log: Callable[..., Log]) -> None:
     control.start(state, "l40s:vfio", "vm")
-    watched = log("vgpu", "list", "--watch=0.1", "--node", "vm")
+    watched = log("vgpu", "list", "--watch=0.1", "--sim", "vm")
     watched.until("1 GPU")
     forkserver.run(
-        [sys.executable, "-m", "aliquot", "vgpu", "enable", "0", "--node", "vm"],
+        [sys.executable, "-m", "aliquot", "vgpu", "enable", "0", "--sim", "vm"],
         env={**os.environ, "PYTHONPATH": SOURCE},
         check=True,
         capture_output=True,
@@ -391,7 +396,7 @@ def test_vgpus_are_watched_too(state: str, log: Callable[..., Log]) -> None:
     control.stop(state, "vm")
 
 
-def test_whoever_reads_no_more_ends_it(a100: Sim) -> None:
+def test_a_reader_that_stops_ends_it(a100: Sim) -> None:
     command = [sys.executable, "-m", "aliquot", "show", "--watch=0.1"]
     env = {**os.environ, "PYTHONPATH": SOURCE}
     watched = forkserver.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
@@ -401,7 +406,7 @@ def test_whoever_reads_no_more_ends_it(a100: Sim) -> None:
     assert watched.wait(60) == 141
 
 
-# -- words
+# -- arguments
 
 
 @pytest.mark.parametrize("word", ["--watch=0", "--watch=-1", "--watch=nan", "--watch=inf", "--watch=soon"])
@@ -425,30 +430,30 @@ def test_an_interval_that_is_none(word: str, a100: Sim, run: Run) -> None:
 )
 def test_a_number_behind_it_is_seconds(words: list[str], seconds: float, gpu: str | None) -> None:
     args = parse.arguments(parse.find(commands.ROOT, ["show", *words]))
-    assert (args.watch, args.gpu) == (seconds, gpu)
+    assert (args.watch, args.gpus) == (seconds, [gpu] if gpu else [])
 
 
-def test_a_gpu_behind_it_is_told_where_it_stands(a100: Sim, run: Run) -> None:
+def test_a_gpu_behind_it_is_reported_where_it_stands(a100: Sim, run: Run) -> None:
     result = run("show", "--watch", "0")
     assert result.code == 2
     assert "aliquot show 0 --watch" in result.err
 
 
-def test_what_is_wrong_from_the_start_is_told_at_once(a100: Sim, program: Run) -> None:
+def test_what_is_wrong_from_the_start_is_reported_at_once(a100: Sim, program: Run) -> None:
     assert program("show", "9", "--watch").code == 20
-    assert "there is no GPU '9'" in program("show", "9", "--watch").err
-    assert program("show", "--watch", "--node", "nobody").code == 20
+    assert "GPU '9' not found" in program("show", "9", "--watch").err
+    assert program("show", "--watch", "--sim", "nobody").code == 20
 
 
-# -- nobody's apply is refused because somebody watches
+# -- a watcher does not block an apply
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["direct", "shim"])
-def test_a_reset_succeeds_while_somebody_watches(
+def test_a_reset_succeeds_while_a_client_watches(
     backend: str, dgx: Sim, run: Run, log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each change of MIG mode resets an A100, which any open session refuses: the watcher's never lasts."""
+    # Each change of MIG mode resets an A100, and any open session blocks a reset: the watcher's sessions are short.
     if backend == "shim":
         try:
             control.library(dgx.node.state_dir, dgx.name)
@@ -458,23 +463,23 @@ def test_a_reset_succeeds_while_somebody_watches(
     watched = log("show", "--watch=0.1")
     watched.until("8 GPUs")
     last = f"GPU 7 {run('show', '7', '-o', 'json').document['gpus'][0]['pci']}"
-    for wish in ("1g.5gb*7", "disabled", "3g.20gb,2g.10gb"):
-        done = run("apply", "--gpu", "0-7", "--mig", wish)
+    for desired_gpu in ("1g.5gb*7", "disabled", "3g.20gb,2g.10gb"):
+        done = run("apply", "--gpu", "0-7", "--mig", desired_gpu)
         assert done.code == 0, done.err
-        # It sees all of it as soon as it is over.
-        watched.until(f"{last}: MIG {'disabled' if wish == 'disabled' else 'enabled'}")
+        # The watcher sees all of it as soon as the change is over.
+        watched.until(f"{last}: MIG {'disabled' if desired_gpu == 'disabled' else 'enabled'}")
     watched.until(f"{last}: created 2g.10gb")
 
 
 @pytest.fixture
 def at_it(a100: Sim) -> Iterator[Callable[[str, bool], None]]:
-    """An apply that has begun: its lock is held and its journal written, as the engine does both."""
+    """Begin an apply: take its lock and write its journal as the engine does."""
     with ExitStack() as stack:
 
-        def begin(wish: str, undoing: bool) -> None:
+        def begin(request: str, undoing: bool) -> None:
             with connect(a100.name) as connection:
                 inventory = connection.backend.read()
-                made = plan(inventory, adhoc(["0"], [wish], inventory), Policy())
+                made = plan(inventory, adhoc(["0"], [request], inventory), Policy())
                 stack.enter_context(connection.lock.hold())
                 journal, run = connection.journal, connection.journal.new_run()
                 journal.append(
@@ -493,13 +498,13 @@ def at_it(a100: Sim) -> Iterator[Callable[[str, bool], None]]:
         yield begin
 
 
-def test_nobody_looks_while_a_change_needs_the_gpu_for_itself(
+def test_no_observation_while_a_change_needs_the_gpu_for_itself(
     a100: Sim, at_it: Callable[[str, bool], None], play: Play
 ) -> None:
     shown = play("show", "--watch=0.1")
     shown.shows("MIG disabled")
     at_it("1g.5gb", False)
-    words = "changing this node's GPUs, 1 of 3 acts done, now: create gi 1g.5gb on GPU 0000:01:00.0 (nobody looks"
+    words = "changing this node's GPUs, 1 of 3 actions done, now: create gi 1g.5gb on GPU 0000:01:00.0 (no samples"
     shown.until(lambda t: words in " ".join(t.text.split()))
     before = len(a100.node.calls())
     deadline = time.monotonic() + 1.5
@@ -527,24 +532,23 @@ def test_looking_goes_on_beside_a_change_that_it_does_not_hinder(
 def test_a_run_that_was_cut_off_is_not_taken_for_what_the_next_one_does(
     a100: Sim, at_it: Callable[[str, bool], None], run: Run
 ) -> None:
-    """Its journal has no end, and the next one to hold the lock has not written there yet. A mode change of it would
-    else keep everybody from looking.
-    """
+    # The journal of the cut-off run has no end, and the next lock holder has not written to it yet. Otherwise the run's
+    # mode change would keep every watcher from polling.
     at_it("1g.5gb", False)
     with connect(a100.name) as connection:
-        (found,) = run("history", "--node", a100.name, "-o", "json").document["changes"]
+        (found,) = run("history", "--sim", a100.name, "-o", "json").document["changes"]
         assert found["outcome"] == "under way"
         path = os.path.join(connection.run_directory, "lock")
-        os.utime(path, (time.time() + 1, time.time() + 1))  # when the next one took it
-        said, spot = read_current_run(a100.name), NodeAccess(a100.name).changing()
-    assert said is not None
-    assert spot == said == CurrentRun(said.process)
-    (found,) = run("history", "--node", a100.name, "-o", "json").document["changes"]
+        os.utime(path, (time.time() + 1, time.time() + 1))  # the time at which the next run took it
+        answer, access = read_current_run(a100.name), NodeAccess(a100.name).changing()
+    assert answer is not None
+    assert access == answer == CurrentRun(answer.process)
+    (found,) = run("history", "--sim", a100.name, "-o", "json").document["changes"]
     assert found["outcome"] == "cut off"
 
 
 def test_a_frame_of_every_size_fits() -> None:
-    state = watchframe.ScreenState(2.0, body=tuple(f"line {n} " + "word " * n for n in range(40)), observed_at=1.0)
+    state = watchframe.ScreenState(2.0, body=tuple((f"line {n} " + "word " * n,) for n in range(40)), observed_at=1.0)
     state.failure = WatchFailure("HARDWARE", 40, "no answer", next_step="aliquot show")
     state.recent = ("a", "b")
     for rows in range(4, 60):

@@ -1,4 +1,4 @@
-"""A simulated node, its CDI file, and a container engine that reads it. Skipped where no container can run."""
+"""A simulated node, its CDI file and a container engine that reads the file. Skipped if no container can run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from system.containers.podman import Done, Podman, python, unusable
 
 
 class Site:
-    """A simulated node and containers on it."""
+    """A simulated node with containers."""
 
     def __init__(self, state: str, name: str, engine: Podman) -> None:
         self.state = state
@@ -38,7 +38,7 @@ class Site:
             return connection.backend.read()
 
     def refresh(self, **options: Any) -> Inventory:
-        """Write the CDI file of what the node has now."""
+        """Write the CDI file of the node's current devices."""
         found = self.read()
         refresh(found, msgspec.structs.replace(self.options, **options), str(self.engine.cdi))
         return found
@@ -46,8 +46,8 @@ class Site:
     def start(
         self, *devices: str, others: Sequence[str] = (), options: Sequence[str] = (), before: str = "true"
     ) -> Done:
-        """Run the client in a container with these devices; ``others`` are UUIDs that it tries to open, ``before`` a
-        shell command that comes first.
+        """Run the client in a container with these devices. The client tries to open ``others`` (UUIDs). ``before`` is
+        a shell command that runs first.
         """
         return self.engine.run(
             *("/bin/sh", "-c", f"{before}; exec {python()} /opt/nvml/inside.py"),
@@ -58,7 +58,7 @@ class Site:
         )
 
     def seen(self, *devices: str, others: Sequence[str] = (), options: Sequence[str] = ()) -> dict[str, Any]:
-        """What the client sees there."""
+        """Return what the client observes in a container with these devices."""
         done = self.start(*devices, others=others, options=options)
         assert done.code == 0, done.err
         return msgspec.json.decode(done.out, type=dict[str, Any])
@@ -76,8 +76,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 
 @pytest.fixture
 def site(engine: Podman, tmp_path: Path) -> Iterator[Site]:
-    """Three A100: the first in two 3g.20gb, the second with a 1g.5gb, the third whole. A state directory of more than
-    108 bytes, which a socket's path may not have.
+    """Yield three A100: the first in two 3g.20gb, the second with a 1g.5gb, the third whole. Its state directory is
+    longer than 108 bytes, the limit of a socket path.
     """
     state = str(tmp_path / ("s" * 60) / ("t" * 60))
     control.start(state, "a100-sxm4-40gb*3", "n")

@@ -1,4 +1,4 @@
-"""A simulated node beside a real Docker and a real Podman, and ``aliquot docker`` on it as it is typed."""
+"""A simulated node with a real Docker and a real Podman; ``aliquot docker`` runs as a program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLEEP = ("/bin/busybox", "sleep", "600")
 
 
 class Bed:
-    """A simulated node, and both runtimes with one folder of CDI files."""
+    """A simulated node and both runtimes, which share a folder of CDI files."""
 
     def __init__(self, docker: Dockerd, podman: Podman, state: Path) -> None:
         self.docker, self.podman, self.state = docker, podman, str(state)
@@ -33,7 +33,7 @@ class Bed:
         podman.program(docker.programs / "podman")
 
     def aliquot(self, *words: str, code: int = 0, **env: str) -> str:
-        """Its stdout; stderr where it is refused."""
+        """Run a command and return its stdout, or its stderr if it is refused."""
         done = self.call(*words, **env)
         assert done.code == code, done.err
         return done.out if code == 0 else done.err
@@ -52,9 +52,9 @@ class Bed:
         return msgspec.json.decode(done.out or done.err, type=dict[str, Any])
 
     def cut(self, gpu: int, *profiles: str) -> list[str]:
-        """Cut a GPU, write the CDI file; the UUIDs of its MIG devices."""
+        """Partition a GPU, write the CDI file and return the UUIDs of its MIG devices."""
         self.aliquot("apply", "--gpu", str(gpu), "--mig", ",".join(profiles))
-        self.aliquot("cdi", "generate", "--output", str(self.cdi / "nvidia.com-gpu.yaml"))
+        self.aliquot("cdi", "generate", "--out", str(self.cdi / "nvidia.com-gpu.yaml"))
         gpus = json.loads(self.aliquot("show", str(gpu), "-o", "json"))["gpus"]
         return [c["uuid"] for i in gpus[0]["instances"] for c in i["compute_instances"]]
 
@@ -63,7 +63,7 @@ class Bed:
         return self.aliquot("docker", "run-args", *words, "--runtime", runtime, *more).split()
 
     def run(self, runtime: str, *words: str) -> Done:
-        """Options, ``--``, a command."""
+        """Run a container: options, ``--``, a command."""
         if runtime == "docker":
             return self.docker.run(*words, mounts={"/opt/nvml/inside.py": str(INSIDE)})
         split = words.index("--")
@@ -71,14 +71,14 @@ class Bed:
         return self.podman.execute_run(*words[split + 1 :], options=words[:split], mounts=mounts)
 
     def seen(self, runtime: str, *options: str, others: tuple[str, ...] = ()) -> dict[str, Any]:
-        """What an unmodified NVML client sees in a container with these options."""
+        """Return what an unmodified NVML client observes in a container with these options."""
         env = ("--env", "PYTHONPATH=/opt/nvml", "--env", f"OTHERS={json.dumps(others)}")
         done = self.run(runtime, "--rm", *options, *env, "--", python(), "/opt/nvml/inside.py")
         assert done.code == 0, done.err
         return msgspec.json.decode(done.out, type=dict[str, Any])
 
     def start(self, runtime: str, *options: str) -> str:
-        """A container that stays; its id."""
+        """Start a container that keeps running and return its id."""
         done = self.run(runtime, "--detach", *options, "--", *SLEEP)
         assert done.code == 0, done.err
         return done.out.strip()
@@ -88,12 +88,12 @@ class Bed:
         assert done.code == 0, done.err
 
     def taken(self) -> dict[str, list[str]]:
-        """Who has each device that somebody has."""
+        """Return the holders of each held device."""
         rows = self.json("docker", "list")["devices"]
         return {row["uuid"]: [h["id"] for h in row["taken"]] for row in rows if row["taken"]}
 
     def destroyed(self) -> int:
-        """How many calls that destroy an instance reached the simulated driver."""
+        """Return how many calls that destroy an instance reached the simulated driver."""
         calls = json.loads(self.aliquot("sim", "show", "n", "--calls", "-o", "json"))["calls"]
         return sum("Destroy" in each["call"] for each in calls)
 

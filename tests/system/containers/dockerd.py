@@ -1,4 +1,7 @@
-"""A Docker daemon of our own, 25 or later: its own data, its own socket, no network. Installed here, or Debian 13's."""
+"""A separate Docker daemon, 25 or later, with its own data and socket and without network.
+
+Its programs are the installed ones, or those of Debian 13.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ _CALL_S = 120
 
 
 def found(name: str) -> str:
-    """A program of Docker's: installed here, else in Debian 13's folder (its runc alone does not run outside of it)."""
+    """Return the path of a Docker program: the installed one, else the one in Debian 13's folder. Its runc does not run
+    outside that folder.
+    """
     root = trixie()
     places = [os.environ.get("PATH", ""), "/usr/sbin", *(str(root / p) for p in ("usr/sbin", "usr/bin"))]
     places.append(str(root / "usr/libexec/docker/cli-plugins"))
@@ -31,22 +36,22 @@ def found(name: str) -> str:
 
 
 def unusable() -> str:
-    """Why no daemon can run here; "" if it can."""
+    """Return why no daemon can run here, or "" if one can."""
     if os.geteuid():
         return "containers need root"
     absent = [name for name in (*_NEEDED, "runc", "busybox") if not found(name)]
     if absent:
         return f"docker is not here ({', '.join(absent)}): make slurm-trixie"
-    said = subprocess.run([found("dockerd"), "--version"], capture_output=True, text=True).stdout
-    major = said.partition("version ")[2].partition(".")[0]
-    return "" if major.isdigit() and int(major) >= 25 else f"docker takes CDI names since 25: {said.strip()}"
+    answer = subprocess.run([found("dockerd"), "--version"], capture_output=True, text=True).stdout
+    major = answer.partition("version ")[2].partition(".")[0]
+    return "" if major.isdigit() and int(major) >= 25 else f"docker takes CDI names since 25: {answer.strip()}"
 
 
 class Dockerd:
-    """The daemon. ``programs`` is a folder with ``docker``, to be first in PATH, with ``environment`` beside it."""
+    """The daemon. ``programs`` is a folder with ``docker`` for the front of PATH; ``environment`` goes with it."""
 
     def __init__(self, cdi: Path, **settings: Any) -> None:
-        # A socket's path has 108 bytes at most.
+        # A socket path has at most 108 bytes.
         self.directory = Path(tempfile.mkdtemp(prefix="aliquot-dockerd-"))
         self.programs = self.directory / "bin"
         self.programs.mkdir()
@@ -57,7 +62,7 @@ class Dockerd:
         self._daemon = self._start(cdi, settings)
 
     def run(self, *words: str, mounts: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> Done:
-        """``docker run`` with this machine's programs inside: options first, then the command after ``--``."""
+        """Run ``docker run`` with this host's programs mounted: options first, then the command after ``--``."""
         split = words.index("--")
         places = system() | dict(mounts or {})
         options = ["--network", "none", *words[:split]]
@@ -66,20 +71,20 @@ class Dockerd:
         return self.docker("run", *options, IMAGE, *words[split + 1 :])
 
     def docker(self, *words: str) -> Done:
-        """Any other call."""
+        """Run any other ``docker`` command."""
         line = [str(self.programs / "docker"), *words]
         env = {**os.environ, **self.environment}
         done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=_CALL_S)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def clean(self) -> None:
-        """Every container is removed."""
+        """Remove every container."""
         ids = self.docker("ps", "--all", "--quiet").out.split()
         if ids:
             self.docker("rm", "--force", *ids)
 
     def close(self) -> None:
-        """The daemon ends, and everything of it is gone."""
+        """Stop the daemon and remove all its files."""
         self.clean()
         self._daemon.terminate()
         try:
@@ -108,7 +113,7 @@ class Dockerd:
             "default-ulimits": limits,
             "cdi-spec-dirs": [str(cdi)],
             "features": {"cdi": True},
-            # NVIDIA's runtime is runc with a hook before it: its environment is what a test can look at.
+            # NVIDIA's runtime is runc preceded by a hook; a test can check its environment.
             "runtimes": {"nvidia": {"path": str(self.programs / "runc")}},
         } | dict(settings)
         (here / "daemon.json").write_bytes(msgspec.json.encode(config))
@@ -125,7 +130,7 @@ class Dockerd:
         return daemon
 
     def _image(self) -> None:
-        """Busybox and nothing else: device nodes come from CDI, programs from mounts."""
+        """Create an image with only busybox: device nodes come from CDI, programs from mounts."""
         root = self.directory / "image"
         (root / "bin").mkdir(parents=True)
         for name in ("busybox", "sh"):

@@ -1,4 +1,4 @@
-"""Run inside a container: what an unmodified NVML client sees there, as JSON."""
+"""Print what an unmodified NVML client observes inside a container, as JSON."""
 
 from __future__ import annotations
 

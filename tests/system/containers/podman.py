@@ -1,4 +1,4 @@
-"""Containers by Podman and runc in a store of their own: nothing of the machine's own containers is touched."""
+"""Containers run by Podman and runc in a separate store. The host's own containers are not touched."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import pynvml
 
 IMAGE = "localhost/aliquot-test:1"
 _LIMITS = ("--ulimit", "nofile=1024:2048", "--ulimit", "nproc=4096:4096")
-"""Runtimes raise limits, which a root without CAP_SYS_RESOURCE may not."""
+"""Runtimes raise limits, which root without CAP_SYS_RESOURCE may not do."""
 
 _TIMEOUT_S = 120
 
 
 class Done(NamedTuple):
-    """What a container came to."""
+    """Result of a container."""
 
     code: int
     out: str
@@ -32,9 +32,10 @@ class Done(NamedTuple):
 
 
 class Podman:
-    """A container engine that reads CDI files from ``cdi`` alone. ``directory`` holds its store; ``close`` ends it.
+    """A container engine that reads CDI files only from ``cdi``. ``directory`` holds its store, and ``close`` removes
+    it.
 
-    Containers see this machine's programs and this Python with nvidia-ml-py, read-only: ``run("python3", ...)``.
+    Containers get this host's programs and this Python with nvidia-ml-py, read-only: ``run("python3", ...)``.
     """
 
     def __init__(self, directory: Path, cdi: Path | None = None, events: str = "none") -> None:
@@ -54,8 +55,8 @@ class Podman:
         options: Sequence[str] = (),
         mounts: Mapping[str, str] | None = None,
     ) -> Done:
-        """Run a container to its end. ``devices`` are CDI names (``nvidia.com/gpu=...``); ``mounts`` read-only folders
-        by their place in the container.
+        """Run a container to its end. ``devices`` are CDI names (``nvidia.com/gpu=...``). ``mounts`` maps paths in the
+        container to read-only host folders.
         """
         return self._podman("run", "--rm", *self._line(words, devices, env, options, mounts))
 
@@ -68,15 +69,15 @@ class Podman:
         options: Sequence[str] = (),
         mounts: Mapping[str, str] | None = None,
     ) -> Done:
-        """Start a container of that name and leave it running; a code other than 0 if it does not start."""
+        """Start a container with this name and leave it running. The code is not 0 if it does not start."""
         return self._podman("run", "--detach", "--name", name, *self._line(words, devices, env, options, mounts))
 
     def execute(self, name: str, *words: str) -> Done:
-        """Run a program in a container that is running."""
+        """Run a program in a running container."""
         return self._podman("exec", name, *words)
 
     def stop(self, name: str) -> Done:
-        """End a container and forget it."""
+        """Stop a container and remove it."""
         return self._podman("rm", "--force", "--time", "0", name)
 
     def _line(
@@ -96,7 +97,7 @@ class Podman:
         return [*line, IMAGE, *words]
 
     def close(self) -> None:
-        """Take the store away, containers that still run with it."""
+        """Remove the store and the containers that still run from it."""
         self._podman("rm", "--all", "--force", "--time", "0")
         self._podman("rmi", "--all", "--force")
         for name in ("root", "run", "image"):
@@ -108,7 +109,7 @@ class Podman:
         return path
 
     def build(self) -> None:
-        """Make the image, unless it is there."""
+        """Build the image unless it exists."""
         if self._image:
             return
         folder = self.directory / "image"
@@ -121,19 +122,19 @@ class Podman:
         self._image = True
 
     def execute_run(self, *words: str, options: Sequence[str], mounts: Mapping[str, str]) -> Done:
-        """Run a container with options of one's own, ``--rm`` and ``--detach`` among them."""
+        """Run a container with the caller's options, such as ``--rm`` or ``--detach``."""
         return self._podman("run", *self._line(words, (), None, options, mounts))
 
     def ask(self, *words: str) -> Done:
-        """Any other call."""
+        """Run any other ``podman`` command."""
         return self._podman(*words)
 
     def clean(self) -> None:
-        """Every container is removed."""
+        """Remove every container."""
         self._podman("rm", "--all", "--force", "--time", "0")
 
     def program(self, path: Path) -> None:
-        """Make a program of that path that is this Podman, for whoever calls ``podman``."""
+        """Create an executable at this path that runs this Podman, for programs that call ``podman``."""
         path.write_text(f'#!/bin/sh\nexec {shlex.join(self._words())} "$@"\n')
         path.chmod(0o755)
 
@@ -143,20 +144,20 @@ class Podman:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def _words(self) -> list[str]:
-        # Podman 4 reads CDI files from /etc/cdi and /var/run/cdi alone. In a mount namespace of its own it finds ours
-        # there, has a /run of its own, and sees nothing of the machine's.
+        # Podman 4 reads CDI files only from /etc/cdi and /var/run/cdi. In a private mount namespace it finds the test's
+        # files there, has its own /run, and cannot see the host's.
         run = self.directory / "run"
         (run / "cdi").mkdir(parents=True, exist_ok=True)
         bind = 'mount --bind "$0" /run && mount --bind "$1" /run/cdi && shift && '
         bind += "{ [ ! -d /etc/cdi ] || mount -t tmpfs none /etc/cdi; } && "
-        # A runroot may have 50 characters.
+        # A runroot has at most 50 characters.
         store = ["--root", str(self.directory / "root"), "--runroot", "/run/podman"]
         engine = [shutil.which("podman") or "podman", *store, "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
         return ["unshare", "--mount", "sh", "-c", f'{bind}exec "$@"', str(run), str(self.cdi), *engine]
 
 
 def system() -> dict[str, str]:
-    """What makes this machine's programs run in an empty image: its folders by their place in the container."""
+    """Return the mounts that let this host's programs run in an empty image: container path to host folder."""
     places = {path: os.path.realpath(path) for path in ("/usr", "/lib", "/lib64", "/etc/alternatives")}
     places["/opt/nvml/pynvml.py"] = str(pynvml.__file__)
     base = sys.base_prefix
@@ -166,13 +167,15 @@ def system() -> dict[str, str]:
 
 
 def python() -> str:
-    """The path of this Python in a container."""
+    """Return the path of this Python in a container."""
     return os.path.join(sys.base_prefix, "bin", f"python{sysconfig.get_python_version()}")
 
 
 @cache
 def unusable() -> str:
-    """Why containers cannot run here; "" if they can. Tried once in a process: it costs a build and a container."""
+    """Return why containers cannot run here, or "" if they can. Cached per process: the check costs a build and a
+    container.
+    """
     absent = [name for name in ("podman", "runc", "busybox", "unshare") if shutil.which(name) is None]
     if absent:
         return f"{', '.join(absent)} not installed (Debian: apt-get install podman runc busybox-static)"

@@ -1,4 +1,4 @@
-"""``aliquot docker`` over real Docker and real Podman: each container has exactly the device that was picked for it."""
+"""``aliquot docker`` with real Docker and real Podman: each container gets exactly the device that was chosen."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_reserved_until_the_container_is_gone(bed: Bed, runtime: str) -> None:
     assert set(bed.taken()) == {second}
 
 
-def test_released_after_a_container_that_nobody_saw(bed: Bed, runtime: str) -> None:
-    """``--rm``, and gone before anything of ours looked: the runtime's events tell."""
+def test_released_after_a_container_that_was_not_seen(bed: Bed, runtime: str) -> None:
+    # The container runs with ``--rm`` and is gone before Aliquot polls: only the runtime's events report it.
     (only,) = bed.cut(0, "7g.40gb")
     done = bed.run(runtime, "--rm", *bed.arguments(runtime, "7g.40gb"), "--", "/bin/busybox", "true")
     assert done.code == 0, done.err
@@ -69,7 +69,7 @@ def test_released_after_a_kill(bed: Bed, runtime: str) -> None:
     while _pid(bed, runtime, ident):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    # It has ended, and would have its device again if it were started: kept for it until it is removed.
+    # The container has ended but would need its device if it were started again, so it holds the device until removal.
     assert list(bed.taken()) == [only]
     bed.remove(runtime, ident)
     assert bed.taken() == {}
@@ -81,7 +81,7 @@ def _pid(bed: Bed, runtime: str, ident: str) -> int:
     return int(done.out)
 
 
-def test_a_container_that_nobody_told_us_of_holds_its_instance(bed: Bed, runtime: str) -> None:
+def test_an_unreported_container_holds_its_instance(bed: Bed, runtime: str) -> None:
     first, second = bed.cut(0, "3g.20gb*2")
     ident = bed.start(runtime, "--name", "stranger", "--device", f"nvidia.com/gpu={first}")
     assert bed.taken() == {first: [f"{runtime}:{ident[:12]}"]}
@@ -138,8 +138,8 @@ def test_legacy_forms_of_docker(bed: Bed) -> None:
     gpus = bed.arguments("docker", first, "--form", "legacy", "--no-reserve")
     assert gpus == ["--gpus", f"device={first}"]
     made = bed.docker.docker("create", "--network", "none", *gpus, "aliquot-test:1", *SLEEP)
-    (told,) = msgspec.json.decode(bed.docker.docker("inspect", made.out.strip()).out)
-    assert told["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == [first]
+    (reported,) = msgspec.json.decode(bed.docker.docker("inspect", made.out.strip()).out)
+    assert reported["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == [first]
     bed.remove("docker", made.out.strip())
     env = bed.arguments("docker", first, second, "--form", "legacy")
     done = bed.run("docker", "--rm", *env, "--", "/bin/sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
@@ -167,7 +167,7 @@ def test_compose_takes_what_is_written(bed: Bed, form: str, tmp_path: Path) -> N
 
     assert call("config", "--quiet") == (0, "", "")
     if form != "cdi":
-        return  # NVIDIA's hook is not here
+        return  # NVIDIA's hook is not installed
     started = call("up", "--detach")
     assert started.code == 0, started.err
     caps = [call("exec", "-T", name, "/bin/busybox", "ls", "/dev/nvidia-caps").out.split() for name in ("one", "two")]

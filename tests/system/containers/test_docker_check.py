@@ -1,4 +1,4 @@
-"""``aliquot docker check`` says what real Docker and real Podman then do."""
+"""``aliquot docker check`` predicts what real Docker and real Podman then do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_check_finds_a_file_that_is_behind_and_the_runtime_agrees(bed: Bed, runt
     assert rules == {"NOT_NAMED", "STALE", "TOOLKIT"}
     refused = bed.json("docker", "run-args", "7g.40gb", "--runtime", runtime, "--spec-dir", str(bed.cdi), code=20)
     assert refused["code"] == "NO_CDI_NAME"
-    assert refused["next"].startswith("aliquot cdi generate --output")
+    assert refused["next"].startswith("aliquot cdi generate --out")
     assert bed.seen(runtime, "--device", f"nvidia.com/gpu={first}")["gpus"][0]["mig"] == []
 
 
@@ -57,7 +57,7 @@ def test_check_finds_cdi_switched_off(bed: Bed) -> None:
         without.close()
 
 
-def test_a_daemon_that_is_away(bed: Bed) -> None:
+def test_a_daemon_that_is_unavailable(bed: Bed) -> None:
     bed.cut(0, "3g.20gb*2")
     env = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
     started = time.monotonic()
@@ -65,4 +65,4 @@ def test_a_daemon_that_is_away(bed: Bed) -> None:
     assert "SILENT" in bed.call("docker", "check", "--runtime", "docker", **env).out
     assert time.monotonic() - started < 30
     env = {"DOCKER_HOST": "tcp://192.0.2.1:2375"}
-    assert "another machine" in bed.aliquot("docker", "run-args", "3g.20gb", "--runtime", "docker", code=20, **env)
+    assert "another host" in bed.aliquot("docker", "run-args", "3g.20gb", "--runtime", "docker", code=20, **env)

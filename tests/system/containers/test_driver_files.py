@@ -1,4 +1,4 @@
-"""Driver files, hooks and the command line, seen from real containers. The driver is a tree of files made by hand."""
+"""Driver files, hooks and the command line, observed from real containers. The driver is a handmade tree of files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cdi(engine: Podman) -> Iterator[str]:
 
 
 def driver(root: Path) -> None:
-    """A driver that only ldconfig knows of, with a device socket's folder."""
+    """Create a driver that only ldconfig lists, with the folder of a device socket."""
     (root / FOLDER[1:]).mkdir(parents=True)
     (root / FOLDER[1:] / LIBRARY).write_text("the library")
     (root / FOLDER[1:] / "libcuda.so.1").symlink_to(LIBRARY)
@@ -40,12 +40,12 @@ def driver(root: Path) -> None:
 
 
 def write(cdi: str, root: Path, hook: str) -> None:
-    """The file for that driver; numbers of devices are those that Linux gives to nobody."""
+    """Write the CDI file for that driver. It uses device numbers that Linux never assigns."""
     inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver="570.172.08")
-    looked = probe_host(inventory, CdiOptions(driver_root=str(root), hook=hook))
-    assert looked.host is not None
-    machine = msgspec.structs.replace(looked.host, majors=SIMULATED_MAJORS, hook=hook, drm={}, modeset=False)
-    refresh(inventory, msgspec.structs.replace(looked, host=machine), cdi)
+    observed = probe_host(inventory, CdiOptions(driver_root=str(root), hook=hook))
+    assert observed.host is not None
+    machine = msgspec.structs.replace(observed.host, majors=SIMULATED_MAJORS, hook=hook, drm={}, modeset=False)
+    refresh(inventory, msgspec.structs.replace(observed, host=machine), cdi)
 
 
 def test_without_the_hook_libraries_are_there_under_their_links_names(engine: Podman, cdi: str, tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_the_hook_is_run_with_what_it_needs(engine: Podman, cdi: str, tmp_path: 
     driver(tmp_path)
     hook = tmp_path / "nvidia-cdi-hook"
     newer = "enable-cuda-compat disable-device-node-modification update-application-profile"
-    told = f'[ "$1" != --help ] || {{ printf "   %s\\n" {newer}; exit 0; }}'
-    hook.write_text(f'#!/bin/sh\n{told}\necho "$@" >> {tmp_path}/called\ncat >> {tmp_path}/state\n')
+    message = f'[ "$1" != --help ] || {{ printf "   %s\\n" {newer}; exit 0; }}'
+    hook.write_text(f'#!/bin/sh\n{message}\necho "$@" >> {tmp_path}/called\ncat >> {tmp_path}/state\n')
     hook.chmod(0o755)
     write(cdi, tmp_path, str(hook))
     done = engine.run(*SHELL, "ls /dev/nvidia*; echo $LD_LIBRARY_PATH", devices=("nvidia.com/gpu=0",))
@@ -90,7 +90,7 @@ def test_a_driver_file_that_is_gone_stops_the_container(engine: Podman, cdi: str
 def test_what_the_command_writes_podman_reads(site: Site, name: str) -> None:
     path = site.engine.cdi / name
     env = {**os.environ, "PYTHONPATH": SOURCE, "ALIQUOT_STATE_DIR": site.state, "ALIQUOT_SIM": site.name}
-    words = ("cdi", "generate", "--output", str(path), "--vendor", "example.com")
+    words = ("cdi", "generate", "--out", str(path), "--vendor", "example.com")
     done = forkserver.run([sys.executable, "-m", "aliquot", *words], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     seen = site.seen("example.com/gpu=1:0")

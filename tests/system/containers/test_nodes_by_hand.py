@@ -1,4 +1,4 @@
-"""Device nodes decide what the library shows, here without a container: below a root made by hand."""
+"""Device nodes decide what the library shows. Tested without a container, below a handmade root."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def seen(state: str, root: Path | str) -> dict[str, Any]:
 
 @pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two A100 with MIG: the second has two 3g.20gb, whose instance ids are 1 and 2."""
+    """Start a node with two A100 in MIG mode. The second has two 3g.20gb with the instance ids 1 and 2."""
     state = str(tmp_path_factory.mktemp("state"))
     control.start(state, "a100-sxm4-40gb*2", "n")
     sim = SimClient(state, "n")
@@ -56,7 +56,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def caps(gi: int) -> tuple[int, int]:
-    """The capability minors of the second GPU's instance."""
+    """Return the capability minors of the second GPU's instance."""
     return 3 + 135 + 9 * gi, 3 + 135 + 9 * gi + 1
 
 
@@ -73,7 +73,7 @@ def test_a_gpu_and_one_of_its_instances(node: str, tmp_path: Path) -> None:
     gi, ci = caps(2)
     make(tmp_path, f"nvidia-caps/nvidia-cap{gi}", CAPS, gi)
     (gpu,) = seen(node, tmp_path)["gpus"]
-    assert (gpu["index"], gpu["minor"], gpu["mig"]) == (0, 1, [])  # the compute instance's node is missing
+    assert (gpu["index"], gpu["minor"], gpu["mig"]) == (0, 1, [])  # the node of the compute instance is missing
     make(tmp_path, f"nvidia-caps/nvidia-cap{ci}", CAPS, ci)
     (gpu,) = seen(node, tmp_path)["gpus"]
     assert [d["index"] for d in gpu["mig"]] == [0]

@@ -85,12 +85,12 @@ def test_the_management_document_opens_administration(site: Site) -> None:
 def test_a_container_that_was_given_nothing_has_no_driver(site: Site) -> None:
     site.refresh()
     seen = site.seen()
-    assert seen["init"] == 12  # the library is not there
+    assert seen["init"] == 12  # the library is missing
     assert seen["nodes"] == []
 
 
 def test_the_library_alone_shows_no_gpu(site: Site) -> None:
-    """Somebody mounts the driver's folder by hand, without a device: the nodes decide, not the library."""
+    # A user mounts the driver's folder without a device. The device nodes decide what is visible, not the library.
     site.refresh()
     mount = ("--volume", f"{site.options.simulated}:/run/aliquot-sim:ro")
     env = ("--env", "LD_LIBRARY_PATH=/run/aliquot-sim")
@@ -99,7 +99,7 @@ def test_the_library_alone_shows_no_gpu(site: Site) -> None:
 
 
 def test_a_node_that_a_container_makes_itself_opens_nothing(site: Site) -> None:
-    """Root in a container may make any node; the device cgroup that the runtime set refuses to open it."""
+    # Root in a container may create any node, but the runtime's device cgroup refuses to open it.
     site.refresh()
     mine, other = uuids(site, 0)
     forged = next(c for i in site.read().gpus[0].instances for c in i.compute_instances if c.uuid == other)
@@ -127,7 +127,7 @@ def test_a_name_that_no_device_has_starts_no_container(site: Site) -> None:
 
 
 def test_a_destroyed_device_is_refused_after_the_refresh(site: Site) -> None:
-    """Without the refresh the container starts and its client finds nothing; with it the runtime refuses."""
+    # Without the refresh the container starts and its client finds nothing. With it the runtime refuses to start.
     site.refresh()
     (mine,) = uuids(site, 1)
     inside = site.read().gpus[1].instances[0]
@@ -140,9 +140,8 @@ def test_a_destroyed_device_is_refused_after_the_refresh(site: Site) -> None:
 
 
 def test_a_running_container_loses_what_is_destroyed_under_it(site: Site) -> None:
-    """As with the driver: the node stays in the container, and nothing is behind it. Podman's exec does not hand on
-    what CDI added to the environment.
-    """
+    # As with the driver, the node stays in the container but no device is behind it. Podman's exec does not pass on the
+    # variables that CDI added to the environment.
     site.refresh()
     (mine,) = uuids(site, 1)
     mounts = {"/opt/nvml/inside.py": str(INSIDE)}
@@ -152,11 +151,11 @@ def test_a_running_container_loses_what_is_destroyed_under_it(site: Site) -> Non
     )
     assert started.code == 0, started.err
     try:
-        look = (python(), "/opt/nvml/inside.py")
-        before = msgspec.json.decode(site.engine.execute("holder", *look).out, type=dict[str, Any])
+        observation = (python(), "/opt/nvml/inside.py")
+        before = msgspec.json.decode(site.engine.execute("holder", *observation).out, type=dict[str, Any])
         assert [d["uuid"] for g in before["gpus"] for d in g["mig"]] == [mine]
         site.node.destroy(1, site.read().gpus[1].instances[0].id)
-        after = msgspec.json.decode(site.engine.execute("holder", *look).out, type=dict[str, Any])
+        after = msgspec.json.decode(site.engine.execute("holder", *observation).out, type=dict[str, Any])
         assert [g["mig"] for g in after["gpus"]] == [[]]
         assert after["nodes"] == before["nodes"]
     finally:

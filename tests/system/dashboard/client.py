@@ -1,4 +1,4 @@
-"""A client as a browser would be, or as an attacker makes one: cookies are kept, redirects are not followed."""
+"""An HTTP client that acts as a browser or an attacker. It keeps cookies and does not follow redirects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from system.dashboard.running import TOKEN, Running
 
 
 class Client:
-    """``csrf`` is what the last page's forms carried."""
+    """A client of a running dashboard."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
@@ -23,7 +23,7 @@ class Client:
         return self.http.get(path, headers=_named(headers))
 
     def post(self, path: str, form: dict[str, str] | str, **headers: str) -> httpx2.Response:
-        """As a form of a page of ours is posted, unless ``headers`` say otherwise."""
+        """Post a form like the dashboard's own pages do. ``headers`` override the defaults."""
         sent = {"origin": self._running.url, "sec_fetch_site": "same-origin", **headers}
         if isinstance(form, str):
             kind = {"content_type": "application/x-www-form-urlencoded"}
@@ -37,14 +37,14 @@ class Client:
 
     @property
     def csrf(self) -> str:
-        """The secret of this session's forms, as the first page has it."""
+        """The CSRF token of this session, from the first page."""
         found = re.search(r'name="csrf" value="([^"]+)"', self.get("/").text)
         assert found is not None
         return found[1]
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:
-    """``sec_fetch_site`` is Sec-Fetch-Site; an empty value is a header that is not sent."""
+    """Convert names: ``sec_fetch_site`` is Sec-Fetch-Site. A header with an empty value is not sent."""
     return {name.replace("_", "-"): value for name, value in headers.items() if value}
 
 

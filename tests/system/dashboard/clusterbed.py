@@ -1,10 +1,9 @@
-"""A cluster's source as the page has it, on an event loop of its own, for tests that are plain functions."""
+"""A cluster source on its own event loop, for synchronous tests."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from aliquot.dashboard.cluster.outcome_watch import OutcomeTimeouts
 from aliquot.dashboard.cluster.source import ClusterSource as ClusterSource
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, ObservedNode, Person
 from support.cluster import Cluster
+from support.processes import until
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -23,7 +23,7 @@ NS = "gpu-operator"
 
 
 class Bed:
-    """``source`` and ``door`` live on the loop of a thread; ``do`` runs something there."""
+    """A cluster source on the event loop of a thread. ``do`` runs a coroutine there."""
 
     def __init__(self, kubeconfig: str, *, own: bool, patience: OutcomeTimeouts | None, kubevirt: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -35,37 +35,37 @@ class Bed:
                 kubeconfig, namespace=NS, own_credentials=own, timeouts=patience, kubevirt_namespace=kubevirt
             )
 
-        self.source, self.door = self.do(opened())
+        self.source, self.user = self.do(opened())
         self._task = asyncio.run_coroutine_threadsafe(self.source.run(), self._loop)
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def do(self, work: Coroutine[Any, Any, T], seconds: float = PATIENCE_S) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
-        end = time.monotonic() + seconds
-        while not true():
+        def holds() -> object:
             assert not self._task.done(), f"the source ended: {self._task.exception()}"
-            assert time.monotonic() < end, f"not within {seconds} s: {what}\n{self.source.fleet}"
-            time.sleep(0.02)
+            return true()
 
-    def look(self, node: str) -> ObservedNode:
+        until(holds, lambda: f"{what}\n{self.source.fleet}", seconds, pause_s=0.02)
+
+    def make_observation(self, node: str) -> ObservedNode:
         return self.source.fleet.by_name.get(node, ObservedNode(node))
 
     def preview(self, ask: AnyChangeRequest, who: Person = ADMIN) -> ChangePreview:
         return self.do(self.source.preview(ask, who))
 
     def execute(self, preview: ChangePreview, who: Person = ADMIN) -> ChangeOutcome:
-        return self.do(self.source.execute(preview, who, self.told.append))
+        return self.do(self.source.execute(preview, who, self.reported.append))
 
     def ask(self, ask: AnyChangeRequest, who: Person = ADMIN) -> ChangeOutcome:
-        """Previewed and carried out."""
+        """Preview and execute a request."""
         preview = self.preview(ask, who)
         assert not preview.obstacles, preview.obstacles
         return self.execute(preview, who)
 
     def geometry(self, node: str) -> list[list[str]]:
-        found = self.look(node).inventory
+        found = self.make_observation(node).inventory
         gpus = found.gpus if found is not None else ()
         return [sorted(f"{i.profile}@{i.place.start}" for i in gpu.instances) for gpu in gpus]
 
@@ -94,7 +94,7 @@ def bed(
     patience: OutcomeTimeouts | None = None,
     kubevirt: str = "harvester-system",
 ) -> Iterator[Bed]:
-    """As the administrator at home, or (``account``) as the page in the cluster, with that account's rights."""
+    """Open a source with the administrator's kubeconfig, or as the dashboard in the cluster with ``account``."""
     config = cluster.kubeconfig(NS, account)
     made = Bed(str(config), own=account is None, patience=patience, kubevirt=kubevirt)
     try:

@@ -1,4 +1,4 @@
-"""What tests of a cluster's page begin with; they import these by name."""
+"""Fixtures for tests of a cluster's dashboard. Tests import them by name."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
 
 @pytest.fixture
 def page(cluster: Cluster) -> Iterator[Bed]:
-    """The administrator's, at home."""
+    """Open a source with the administrator's kubeconfig."""
     with bed(cluster) as made:
         yield made

@@ -1,4 +1,4 @@
-"""A served toy and a client of it."""
+"""A served toy source and its client."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def served(source: ToySource) -> Iterator[Running]:
 
 @pytest.fixture
 def client(served: Running) -> Iterator[Client]:
-    """Not logged in."""
+    """Create a client that is not logged in."""
     with clients.client(served) as made:
         yield made

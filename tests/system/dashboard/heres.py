@@ -1,4 +1,4 @@
-"""Simulated nodes and the source that looks at them, for the tests of ``dashboard/here``."""
+"""Simulated nodes and their source, for the tests of ``dashboard/local``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATE = "h100-80gb-hbm3*2"
 
 
 class HereBed(Bed):
-    """``node`` is simulated; its first GPU has MIG mode on and is empty."""
+    """A source with a simulated node, whose first GPU is in MIG mode and has no instances."""
 
     source: LocalSource
 
@@ -44,20 +44,20 @@ class HereBed(Bed):
         return sum(bool(call.get("write")) for call in self.sim.calls())
 
     def profiles(self) -> list[str]:
-        """What the first GPU has been cut into, as the page shows it."""
-        inventory = self.look().inventory
+        """Return the profiles of the first GPU's instances, as the page shows them."""
+        inventory = self.make_observation().inventory
         return sorted(i.profile for i in inventory.gpus[0].instances) if inventory else []
 
 
 def addressed(step: str, node: str) -> str:
-    return f"{step} --node {node}" if step.startswith("aliquot ") else step
+    return f"{step} --sim {node}" if step.startswith("aliquot ") else step
 
 
 @contextmanager
 def bed(
     state_dir: str, *, fleet: bool = False, template: str = TEMPLATE, config_file: str | None = None
 ) -> Iterator[HereBed]:
-    """A node ``one`` that is looked at until the block ends."""
+    """Observe a node ``one`` until the block ends."""
     if "one" not in control.names(state_dir):
         control.start(state_dir, template, "one")
     loop = Loop()

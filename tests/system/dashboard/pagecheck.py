@@ -1,4 +1,4 @@
-"""HTML as a strict reader sees it: what is open must be closed, ids are unique, what people must name has a name."""
+"""A strict HTML checker: elements are closed, ids are unique, and controls have accessible names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import pairwise
 
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())  # noqa: SIM905
 INSIDE_P = frozenset("div form ul ol dl table section article p h1 h2 h3 h4 pre fieldset nav".split())  # noqa: SIM905
-"""What a browser ends a paragraph for, whatever was meant."""
+"""Elements that end a paragraph in a browser, even without a closing tag."""
 
 
 class Document(HTMLParser):
-    """``faults`` are sentences. ``count`` is the number of elements, ``text`` what is written."""
+    """A parsed document with its ``faults``, the number of elements (``count``) and its ``text``."""
 
     def __init__(self, html: str, *, fragment: bool = False) -> None:
         super().__init__(convert_charrefs=True)

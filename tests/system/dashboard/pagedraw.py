@@ -1,4 +1,4 @@
-"""Pages drawn without a server: a route's ``show`` and the renderer."""
+"""Pages rendered without a server: a route's ``show`` and the renderer."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ async def _nothing(request: object) -> None:
     raise AssertionError
 
 
-def visit(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> tuple[Route, Visit]:
-    """The page at a path, as one would come to it."""
+def visit(
+    source: FleetSource, path: str, who: Person = WHO, pending: PendingChanges | None = None
+) -> tuple[Route, Visit]:
+    """Return the route and the visit of a path."""
     parts = urlsplit(path)
     for route in ROUTES:
         match, scope = Path(route.path, _nothing).matches(
@@ -34,28 +36,28 @@ def visit(source: FleetSource, path: str, who: Person = WHO, desk: PendingChange
         )
         if match is Match.FULL:
             query = {name: tuple(values) for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
-            return route, Visit(source, who, scope["path_params"], query, "the-csrf", desk or PendingChanges(source))
+            return route, Visit(source, who, scope["path_params"], query, "the-csrf", pending or PendingChanges(source))
     raise AssertionError(path)
 
 
-def shown(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> PageContent:
+def shown(source: FleetSource, path: str, who: Person = WHO, pending: PendingChanges | None = None) -> PageContent:
     found: list[PageContent] = []
 
     async def ask() -> None:
-        route, made = visit(source, path, who, desk)
-        found.append(await route.show(made))  # not as a result: asyncio.run would print it into a name, at length
+        route, made = visit(source, path, who, pending)
+        found.append(await route.show(made))  # not as the result: asyncio.run would put its long repr into a name
 
     asyncio.run(ask())
     return found[0]
 
 
-def html(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> str:
+def html(source: FleetSource, path: str, who: Person = WHO, pending: PendingChanges | None = None) -> str:
     scene = RequestContext(who, "the-csrf", path, source.kind, source.title, "1.1.1")
-    return RENDERER.page(shown(source, path, who, desk), scene)
+    return RENDERER.page(shown(source, path, who, pending), scene)
 
 
-def document(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> Document:
-    """The page, read strictly: a fault in it fails here."""
-    read = Document(html(source, path, who, desk), fragment=path.startswith("/pictures/"))
+def document(source: FleetSource, path: str, who: Person = WHO, pending: PendingChanges | None = None) -> Document:
+    """Render and parse a page. Fails if its HTML has an error."""
+    read = Document(html(source, path, who, pending), fragment=path.startswith("/pictures/"))
     assert not read.faults, (path, read.faults)
     return read

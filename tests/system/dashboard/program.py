@@ -1,4 +1,4 @@
-"""``aliquot dashboard`` as a program of its own, over a state directory."""
+"""``aliquot dashboard`` as a separate process, with a state directory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from support import forkserver
+from support.processes import until
 
 SOURCE = str(Path(__file__).resolve().parents[3] / "src")
 
@@ -21,13 +22,13 @@ def environment(state: Path, **more: str) -> dict[str, str]:
 
 
 def aliquot(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Any other verb, to its end."""
+    """Run another command and wait for its end."""
     command = [sys.executable, "-m", "aliquot", *words]
     return forkserver.run(command, env=environment(state), capture_output=True, text=True, timeout=60, check=False)
 
 
 class Program:
-    """``told`` is stderr so far. Leaving the block ends it."""
+    """A running dashboard process. ``reported`` is its stderr so far. Leaving the block stops it."""
 
     def __init__(self, state: Path, *words: str, **variables: str) -> None:
         command = [sys.executable, "-m", "aliquot", "dashboard", "--listen", "127.0.0.1:0", *words]
@@ -50,12 +51,12 @@ class Program:
                 lines.append(line)
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         return "".join(self._lines)
 
     @property
     def link(self) -> str:
-        """What it printed for people to open."""
+        """The printed link."""
         self.until(lambda: bool(self._out))
         return self._out[0].strip()
 
@@ -63,19 +64,22 @@ class Program:
     def url(self) -> str:
         return "/".join(self.link.split("/")[:3])
 
-    def until(self, holds: object) -> None:
-        """Waits for it. Fails at once where the program ended."""
-        deadline = time.monotonic() + 60
-        while not holds():  # type: ignore[operator]
-            assert self._process.poll() is None, self.told
-            assert time.monotonic() < deadline, self.told
-            time.sleep(0.02)
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until a condition holds. Fails at once if the program ends before that."""
+
+        def holds_or_alive() -> object:
+            if found := holds():
+                return found
+            assert self._process.poll() is None, self.reported
+            return None
+
+        until(holds_or_alive, lambda: str(self.reported), pause_s=0.02)
 
     def signal(self, number: int = signal.SIGINT) -> None:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for the end of the process and return its exit code."""
         code = self._process.wait(60)
         for reader in self._readers:
             reader.join(30)

@@ -1,4 +1,4 @@
-"""A dashboard that is served in this process, by a thread of its own, over any source."""
+"""A dashboard served by a thread of this process, with any source."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ T = TypeVar("T")
 
 
 class Running:
-    """``url`` answers. What belongs to the server's event loop is done by ``call``."""
+    """A running dashboard at ``url``. ``call`` runs a function on the server's event loop."""
 
-    def __init__(self, url: str, site: Site, door: TokenAuthenticator, loop: asyncio.AbstractEventLoop) -> None:
-        self.url, self.site, self.door, self._loop = url, site, door, loop
+    def __init__(
+        self, url: str, site: Site, authenticator: TokenAuthenticator, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.url, self.site, self.user, self._loop = url, site, authenticator, loop
 
     def call(self, act: Callable[..., T], *given: Any) -> T:
-        """Does it on the server's loop, and waits for it."""
+        """Run a function on the server's loop and return its result."""
 
         async def once() -> T:
             return act(*given)
@@ -38,8 +40,8 @@ class Running:
 
     @property
     def link(self) -> str:
-        """A link that logs in, once."""
-        return f"{self.url}/login?token={self.call(self.door.ticket)}"
+        """A login link, valid once."""
+        return f"{self.url}/login?token={self.call(self.user.ticket)}"
 
 
 @contextmanager
@@ -52,19 +54,20 @@ def running(
     templates: jinja2.BaseLoader | None = None,
     port: int = 0,
 ) -> Iterator[Running]:
-    """Serves on a free port of the loopback address, or on ``port``, until the block ends. A source that needs a
-    running loop comes as a function that opens it there.
+    """Serve on a free loopback port, or on ``port``, until the block ends.
+
+    A source that needs a running loop is given as a function that opens it there.
     """
-    told: list[Running] = []
+    reported: list[Running] = []
     ready, over = threading.Event(), threading.Event()
     faults: list[BaseException] = []
 
     async def main() -> None:
         shown = source() if callable(source) else source
         server = PageServer("127.0.0.1", port)
-        door = TokenAuthenticator(TOKEN, person or Person("tester"), "the token of the test")
-        site = Site(routes, shown, door, settings or SiteSettings(port=server.port), templates)
-        told.append(Running(server.url, site, door, asyncio.get_running_loop()))
+        authenticator = TokenAuthenticator(TOKEN, person or Person("tester"), "the token of the test")
+        site = Site(routes, shown, authenticator, settings or SiteSettings(port=server.port), templates)
+        reported.append(Running(server.url, site, authenticator, asyncio.get_running_loop()))
         looking = asyncio.create_task(shown.run())
         serving = asyncio.create_task(server.serve(application(site)))
         ready.set()
@@ -91,7 +94,7 @@ def running(
     try:
         assert ready.wait(30)
         if not faults:
-            yield told[0]
+            yield reported[0]
     finally:
         over.set()
         worker.join(30)

@@ -1,6 +1,6 @@
-"""What every source of the page's promises, whatever it reads: a machine, simulated nodes, a cluster.
+"""The contract of every source of the dashboard: a host, simulated nodes, a cluster.
 
-A suite that holds a source to it inherits ``SourceContract`` and has a fixture ``bed``.
+A test class for a source inherits ``SourceContract`` and provides a fixture ``bed``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from aliquot.dashboard.change_requests import AnyChangeRequest
 from aliquot.dashboard.ports import FleetSource
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, ObservedNode, Person
 from aliquot.errors import AliquotError
+from support.processes import until
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -27,7 +28,7 @@ LOOKER = Person("guest", reads_only=True)
 
 
 class Loop:
-    """An event loop in a thread of its own, for tests that are written plainly."""
+    """An event loop in its own thread, for synchronous tests."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -39,7 +40,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(job, self._loop).result(PATIENCE_S)
 
     def call(self, job: Callable[[], T]) -> T:
-        """Something that wants to be called on a running loop."""
+        """Call a function on the running loop."""
 
         async def once() -> T:
             return job()
@@ -47,7 +48,7 @@ class Loop:
         return self.run(once())
 
     def start(self, job: Coroutine[Any, Any, None]) -> None:
-        """Runs it until the end."""
+        """Run a coroutine until the loop is closed."""
 
         async def begin() -> None:
             self._tasks.append(asyncio.create_task(job))
@@ -55,7 +56,7 @@ class Loop:
         self.run(begin())
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """``last`` is what is to be closed when everything that runs has ended."""
+        """Stop everything that runs, then await ``last``."""
 
         async def end() -> list[BaseException]:
             for task in self._tasks:
@@ -74,9 +75,9 @@ class Loop:
 
 
 class Bed:
-    """A source that runs, and the world that it looks at. ``node`` and ``gpu`` name a GPU in MIG mode or capable of
-    it, with nothing on it that is held. ``good`` can be carried out, ``other`` too, and leads elsewhere; ``impossible``
-    no hardware can do.
+    """A running source and its nodes. ``node`` and ``gpu`` name a MIG-capable GPU without held instances.
+
+    ``good`` and ``other`` are valid requests with different results. ``impossible`` cannot be applied on any hardware.
     """
 
     source: FleetSource
@@ -88,37 +89,33 @@ class Bed:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def disturb(self) -> None:
-        """Changes something that is shown of the node, behind everybody's back."""
+        """Change something that is shown of the node, without the dashboard."""
         raise NotImplementedError
 
     def changes(self) -> int:
-        """How often anything was changed in the world: a count that only grows."""
+        """Count all changes of the nodes. The count never decreases."""
         raise NotImplementedError
 
-    # -- asking, plainly
+    # -- synchronous calls
 
-    def look(self, name: str = "") -> ObservedNode:
+    def make_observation(self, name: str = "") -> ObservedNode:
         return self.source.fleet.by_name[name or self.node]
 
     def preview(self, ask: AnyChangeRequest, who: Person = ANN) -> ChangePreview:
         return self.loop.run(self.source.preview(ask, who))
 
     def execute(self, preview: ChangePreview, who: Person = ANN) -> ChangeOutcome:
-        return self.loop.run(self.source.execute(preview, who, self.told.append))
+        return self.loop.run(self.source.execute(preview, who, self.reported.append))
 
     def eventually(self, true: Callable[[], bool], what: str) -> None:
-        """Until something that has to be asked for is so."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not true():
-            if time.monotonic() > deadline:
-                pytest.fail(f"never so: {what}")
-            time.sleep(0.1)
+        """Poll until a condition holds."""
+        until(true, what, PATIENCE_S, pause_s=0.1)
 
     def wait(self, shown: Callable[[], bool], what: str) -> None:
-        """Until something is shown; woken by the source's own word."""
+        """Wait until something is shown, woken by the source's ``changed``."""
 
         async def until() -> None:
             while not shown():
@@ -134,30 +131,32 @@ class Bed:
 
 
 class SourceContract:
-    """See the module."""
+    """Tests that every source must pass."""
 
     def test_the_fleet_is_complete_once_it_is_ready(self, bed: Bed) -> None:
         bed.wait(lambda: bed.source.fleet.ready, "a fleet that is ready")
         fleet = bed.source.fleet
         assert bed.node in fleet.by_name
-        assert [look.name for look in fleet.nodes] == sorted(look.name for look in fleet.nodes)
-        for look in fleet.nodes:
-            assert look.inventory is not None or look.error
-            assert look.observed_at > 0 or look.error
+        assert [observation.name for observation in fleet.nodes] == sorted(
+            observation.name for observation in fleet.nodes
+        )
+        for number in fleet.nodes:
+            assert number.inventory is not None or number.error
+            assert number.observed_at > 0 or number.error
 
-    def test_a_change_moves_the_revision_and_wakes_whoever_waits(self, bed: Bed) -> None:
+    def test_a_change_moves_the_revision_and_wakes_the_waiting(self, bed: Bed) -> None:
         bed.wait(lambda: bed.source.fleet.ready, "a fleet that is ready")
-        before, look = bed.source.fleet.revision, bed.look()
+        before, observation = bed.source.fleet.revision, bed.make_observation()
         bed.disturb()
-        bed.wait(lambda: bed.look().inventory != look.inventory, "the change")
+        bed.wait(lambda: bed.make_observation().inventory != observation.inventory, "the change")
         assert bed.source.fleet.revision > before
-        assert bed.look().revision != look.revision
+        assert bed.make_observation().revision != observation.revision
 
     def test_nothing_moves_while_nothing_changes(self, bed: Bed) -> None:
         bed.wait(lambda: bed.source.fleet.ready, "a fleet that is ready")
 
         async def quiet() -> bool:
-            for _ in range(5):  # what was begun before may still come in
+            for _ in range(5):  # observations that began earlier may still arrive
                 revision = bed.source.fleet.revision
                 try:
                     await asyncio.wait_for(bed.source.changed(revision), 4)
@@ -178,13 +177,13 @@ class SourceContract:
         assert all(p.now or p.planned for p in found.pictures)
         assert bed.changes() == before
 
-    def test_what_was_previewed_is_done_and_shown_and_told(self, bed: Bed) -> None:
+    def test_what_was_previewed_is_done_and_shown_and_reported(self, bed: Bed) -> None:
         found = bed.preview(bed.good)
         done = bed.execute(found)
         assert (done.status, done.code) == ("done", ""), done
         assert done.sentence
         bed.eventually(lambda: not bed.preview(bed.good).actions, "the change as done")
-        assert bed.told, "progress is told while it happens"
+        assert bed.reported, "progress is reported while it happens"
 
     def test_asked_again_there_is_nothing_to_do(self, bed: Bed) -> None:
         bed.execute(bed.preview(bed.good))

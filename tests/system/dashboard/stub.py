@@ -1,4 +1,4 @@
-"""A source with canned looks: nodes of every kind, good and bad, for the pages alone. Nothing is behind it."""
+"""A stub source with fixed observations: nodes of every kind, healthy and failed, for tests of pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.core.model.inventory import Gpu, Holder, Inventory
 from aliquot.core.model.placement import Placement
-from aliquot.core.model.plan import Drift
+from aliquot.core.model.plan import Drift, DriftInstance
 from aliquot.core.model.usage import Usage
 from aliquot.core.rendering import mig_picture
 from aliquot.dashboard.change_requests import AnyChangeRequest
@@ -51,7 +51,7 @@ HOSTILE = (
 
 
 def held(inventory: Inventory, index: int, *numbers: int, by: Holder = PROCESS) -> Inventory:
-    """The instances with these numbers, from the lowest slice on, have a holder."""
+    """Add a holder to the instances with these numbers, in the order of slices."""
     gpu = inventory.gpus[index]
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
     chosen = {ordered[n].id for n in numbers}
@@ -65,7 +65,7 @@ def with_gpu(inventory: Inventory, index: int, gpu: Gpu) -> Inventory:
 
 
 def dgx(name: str = "dgx-1") -> Inventory:
-    """Eight A100: full, holed, empty, MIG off and held as a whole, with attributes, lost, drifted."""
+    """Build eight A100: full, with holes, empty, held without MIG, with attributes, lost, with drift."""
     made = replace(factory.inventory("a100-sxm4-40gb*8", enabled=True), node=name)
     made = factory.with_instances(made, 0, "1g.5gb@1", "3g.20gb@4")
     made = factory.with_instances(made, 1, *(f"1g.5gb@{n}" for n in range(7)))
@@ -81,7 +81,7 @@ def dgx(name: str = "dgx-1") -> Inventory:
 
 
 def a2(name: str = "edge-a2") -> Inventory:
-    """An A2 with virtual functions, full of four A2-4Q."""
+    """Build an A2 with virtual functions and four A2-4Q, which is full."""
     gpu = vgpufactory.gpu("NVIDIA A2")
     kind = vgpufactory.kind("NVIDIA A2", "4Q")
     full = vgpufactory.having(gpu, *((kind, n) for n in range(4)), held=(1,))
@@ -89,16 +89,16 @@ def a2(name: str = "edge-a2") -> Inventory:
 
 
 def l40s(name: str = "render-l40s") -> Inventory:
-    """An L40S in mixed-size mode, and one that is handed out whole."""
+    """Build an L40S in mixed-size mode, and one that is passed through whole."""
     gpu = vgpufactory.gpu("NVIDIA L40S", mixed=True)
     small, large = vgpufactory.kind("NVIDIA L40S", "8Q"), vgpufactory.kind("NVIDIA L40S", "16Q")
     mixed = vgpufactory.having(gpu, (large, 0, 0), (small, 1, 16), (small, 2, 40), held=(0,))
-    away = replace(vgpufactory.gpu("NVIDIA L40S", pci="0000:0a:00.0", on=False), passthrough=True, index=1)
-    return replace(vgpufactory.node(mixed, away), node=name)
+    unavailable = replace(vgpufactory.gpu("NVIDIA L40S", pci="0000:0a:00.0", on=False), passthrough=True, index=1)
+    return replace(vgpufactory.node(mixed, unavailable), node=name)
 
 
 def usage(inventory: Inventory) -> tuple[Usage, ...]:
-    """Figures for the instances of every other GPU."""
+    """Build usage for the instances of every other GPU."""
     out = []
     for gpu in inventory.gpus[::2]:
         for n, i in enumerate(gpu.instances):
@@ -111,21 +111,29 @@ def usage(inventory: Inventory) -> tuple[Usage, ...]:
 
 
 def fleet() -> ObservedFleet:
-    """Everything that a page must be able to show."""
+    """Build a fleet with everything that a page must be able to show."""
     one = dgx()
     drift = (
-        Drift(one.gpus[6].pci, "missing", f"GPU {one.gpus[6].pci}: 1 x 3g.20gb at memory slice 4 missing", "x", "y"),
+        Drift(
+            one.gpus[6].pci,
+            "missing",
+            f"GPU {one.gpus[6].pci}: 1 x 3g.20gb at memory slice 4 missing",
+            "x",
+            "y",
+            DriftInstance("3g.20gb", "4:4"),
+        ),
         Drift(
             one.gpus[6].pci,
             "extra",
-            f"GPU {one.gpus[6].pci}: 2g.10gb at 4:2 (id 3, 2g.10gb) should not be there",
+            f"GPU {one.gpus[6].pci}: 2g.10gb at 4:2 (id 3) should not be there",
             "x",
             "y",
+            DriftInstance("2g.10gb", "4:2", 3, ("2g.10gb",)),
         ),
     )
     h100 = replace(factory.inventory("h100-80gb-hbm3*2", enabled=True), node="dgx-h100")
     h100 = factory.with_instances(h100, 0, "1g.10gb@0", "2g.20gb@2", "3g.40gb@4")
-    looks = [
+    observations = [
         ObservedNode("dgx-1", one, NOW, desired="train", drift=drift, usage=usage(one), revision=1),
         ObservedNode("dgx-h100", h100, NOW, changing="ana, from the page", revision=2),
         ObservedNode("edge-a2", a2(), NOW, revision=3),
@@ -144,23 +152,23 @@ def fleet() -> ObservedFleet:
             for n, name in enumerate(HOSTILE)
         ),
     ]
-    return ObservedFleet(tuple(sorted(looks, key=lambda n: n.name)), 1, ready=True)
+    return ObservedFleet(tuple(sorted(observations, key=lambda n: n.name)), 1, ready=True)
 
 
 def many(count: int, gpus: int = 8) -> ObservedFleet:
-    """A large fleet; ``dgx-1``'s GPUs in other orders."""
-    looks = []
+    """Build a large fleet with the GPUs of ``dgx-1`` in other orders."""
+    observations = []
     base = dgx()
     for n in range(count):
         turned = tuple(base.gpus[(n + k) % 8] for k in range(gpus))
         inventory = replace(base, node=f"node-{n:04}", gpus=turned)
-        trouble = "does not answer" if n % 97 == 0 else ""
-        looks.append(ObservedNode(f"node-{n:04}", inventory, NOW, trouble, revision=n + 1))
-    return ObservedFleet(tuple(looks), 1, ready=True)
+        failure = "does not answer" if n % 97 == 0 else ""
+        observations.append(ObservedNode(f"node-{n:04}", inventory, NOW, failure, revision=n + 1))
+    return ObservedFleet(tuple(observations), 1, ready=True)
 
 
 def virtual() -> VirtualizationView:
-    """An A2 that is full, an idle one, a MIG configuration that is not met, machines with and without rules."""
+    """Build rows: a full and an idle A2, an unmet MIG configuration, VMs with and without rules."""
     full = [
         VgpuRow("edge-a2", f"0000:08:0{n // 8}.{n % 8}", f"0000:08:0{n // 8}.{n % 8}", "0000:08:00.0", "NVIDIA A2")
         for n in range(4, 20)
@@ -196,7 +204,7 @@ def virtual() -> VirtualizationView:
 
 
 def changing(node: str = "dgx-1") -> ChangePreview:
-    """Two pieces go, one comes."""
+    """Build a preview that destroys two instances and creates one."""
     inventory = dgx(node)
     before = mig_picture.current_instances(inventory.gpus[2])
     after = (before[0], mig_picture.DrawnInstance("d", "3g.20gb", Placement(4, 4), fresh=True))
@@ -204,13 +212,13 @@ def changing(node: str = "dgx-1") -> ChangePreview:
         node, inventory.gpus[2].pci, mig_picture.title(inventory.gpus[2]), 8, before, after, "now", "then"
     )
     pci = inventory.gpus[2].pci
-    acts = (
-        ActionLine(node, pci, "destroy", "b", "2g.10gb at 4:2", "in the way of d", "2g.10gb", "4:2"),
-        ActionLine(node, pci, "destroy", "c", "1g.5gb at 6:1", "in the way of d", "1g.5gb", "6:1"),
+    actions = (
+        ActionLine(node, pci, "destroy", "b", "2g.10gb at 4:2", "blocks d", "2g.10gb", "4:2"),
+        ActionLine(node, pci, "destroy", "c", "1g.5gb at 6:1", "blocks d", "1g.5gb", "6:1"),
         ActionLine(node, pci, "create", "d", "3g.20gb at 4:4", "asked", "3g.20gb", "4:4"),
     )
-    summary = "1 kept, 2 to destroy, 1 to create"
-    return ChangePreview("3g.20gb on GPU 2", (node,), (picture,), acts, summary=summary, kept=1)
+    summary = "keep 1, destroy 2, create 1"
+    return ChangePreview("3g.20gb on GPU 2", (node,), (picture,), actions, summary=summary, kept=1)
 
 
 def blocked(node: str = "dgx-1") -> ChangePreview:
@@ -230,7 +238,7 @@ CHANGES = (
 
 
 class StubSource:
-    """Shows ``fleet``; every ask comes to ``preview``, every change ends as ``done``."""
+    """A source that shows ``fleet``. Every preview is ``preview``, every outcome ``done``."""
 
     kind = "simulator"
     title = "canned"
@@ -269,9 +277,9 @@ class StubSource:
         self.asked.append(ask)
         return self._preview
 
-    async def execute(self, preview: ChangePreview, who: Person, tell: Callable[[str], None]) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, report: Callable[[str], None]) -> ChangeOutcome:
         for act in preview.actions:
-            tell(f"{act.verb} {act.letter} {act.what}")
+            report(f"{act.verb} {act.letter} {act.what}")
         return self._done
 
     async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:

@@ -1,4 +1,4 @@
-"""Harvester's walk by the page: functions on, three vGPUs at once, two of them to a machine, and away again."""
+"""Harvester's workflow: enable functions, create three vGPUs at once, attach two to a VM, and remove all."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
     body["spec"].pop("running", None)
     cluster.must("POST", machines("default"), body)
     page.until(lambda: page.source.virtual.vms, "the machine")
-    (desk,) = page.source.virtual.vms
-    assert len(desk.free) == 3
-    assert {d.node for d in desk.free} == {NODE}
-    two = tuple(d.id for d in desk.free[:2])
+    (pending,) = page.source.virtual.vms
+    assert len(pending.free) == 3
+    assert {d.node for d in pending.free} == {NODE}
+    two = tuple(d.id for d in pending.free[:2])
     preview = page.preview(AttachDevices(namespace="default", vm="desk", node=NODE, devices=two))
     assert not preview.obstacles
     assert any("ramFB" in w and two[0] in w for w in preview.warnings), preview.warnings
@@ -88,7 +88,7 @@ def test_a_layout_is_set_while_it_is_off_alone(page: Bed, make_site: MakeSite) -
     page.until(lambda: page.source.virtual.sriov, "the GPU")
     pf = page.source.virtual.sriov[0].gpu
     done = page.ask(SwitchFunctions(gpus=(f"{NODE}/{pf}",), on=True))
-    assert done.status == "done", (done, page.told)
+    assert done.status == "done", (done, page.reported)
     page.until(lambda: page.source.virtual.migs and page.source.virtual.migs[0].profiles, "the MIG configuration")
     (row,) = page.source.virtual.migs
     assert (row.enabled, [p.name for p in row.profiles if p.requested]) == (False, [])
@@ -108,9 +108,9 @@ def test_a_layout_is_set_while_it_is_off_alone(page: Bed, make_site: MakeSite) -
     page.until(lambda: page.source.virtual.migs[0].status.startswith("disabled"), "disabled")
 
 
-def test_what_is_missing_is_said(page: Bed, cluster: Cluster) -> None:
+def test_what_is_missing_is_reported(page: Bed, cluster: Cluster) -> None:
     page.until(lambda: page.source.fleet.ready, "a look")
     page.until(lambda: page.source.virtual.missing and page.source.virtual.no_vms, "sentences")
-    said = " ".join(page.source.virtual.missing)
-    assert "does not have Harvester's kinds" in said
+    output = " ".join(page.source.virtual.missing)
+    assert "does not have Harvester's kinds" in output
     assert "KubeVirt is not installed" in page.source.virtual.no_vms[0]

@@ -1,4 +1,4 @@
-"""Who comes in, and what they may: a page with the rights of its manifest, people with real tokens and real RBAC."""
+"""Logins and permissions: a dashboard with the RBAC of its manifest, and users with real tokens and RBAC."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from support.agents import NAMESPACE, MakeAgent
 from support.cluster import Cluster
 from support.kubevirt.definitions import definitions
 from system.dashboard.clusterbed import PATIENCE_S, Bed, bed
+from system.kubernetes.agent_rights import DEPLOY, path_of
+from system.kubernetes.api_user import ApiUser
 from system.kubernetes.conftest import _agents, cluster, real_cluster, real_server, standin_cluster
-from system.kubernetes.door import Door
-from system.kubernetes.rights_world import DEPLOY, path_of
 
 __all__ = ["cluster", "real_cluster", "real_server", "standin_cluster"]
 RBAC = "rbac.authorization.k8s.io"
@@ -34,11 +34,11 @@ def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
 
 @pytest.fixture
 def page(cluster: Cluster) -> Iterator[Bed]:
-    """As in the cluster: it has the rights of its manifest, and no other."""
+    """Open a source with only the permissions of the manifest."""
     import yaml
 
     cluster.namespace(NAMESPACE)
-    admin = Door(cluster, cluster.token)
+    admin = ApiUser(cluster, cluster.token)
     for each in yaml.safe_load_all((DEPLOY / "optional/dashboard.yaml").read_text()):
         if each["kind"] not in ("Deployment", "NetworkPolicy"):
             admin.apply(path_of(each), each)
@@ -47,7 +47,7 @@ def page(cluster: Cluster) -> Iterator[Bed]:
 
 
 def person(cluster: Cluster, name: str, *roles: str) -> str:
-    """A token of somebody with these roles of ours."""
+    """Create a token of a user with these roles of the manifests."""
     token = cluster.service_account_token("default", name)
     subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
     for role in roles:
@@ -67,35 +67,35 @@ def person(cluster: Cluster, name: str, *roles: str) -> str:
 
 
 def admitted(page: Bed, cluster: Cluster, token: str) -> Person:
-    """Rights take a moment to be known."""
+    """Retry the login until new permissions are effective."""
     found: list[Person] = []
 
     def came() -> bool:
         page.source.reviews._allowed.clear()
-        who = page.do(page.door.admit(token))
+        who = page.do(page.user.admit(token))
         found.extend([who] if who is not None else [])
         return who is not None
 
-    page.until(came, "somebody to be let in")
+    page.until(came, "a user to be admitted")
     return found[-1]
 
 
 def test_a_token_opens_the_page_to_whom_may_read_nodes_alone(page: Bed, cluster: Cluster) -> None:
-    assert page.do(page.door.admit("nonsense")) is None
-    assert page.do(page.door.admit("")) is None
-    assert page.do(page.door.admit("two words\nand a line")) is None
-    nobody = person(cluster, "nobody")
-    assert page.do(page.door.admit(nobody)) is None
+    assert page.do(page.user.admit("nonsense")) is None
+    assert page.do(page.user.admit("")) is None
+    assert page.do(page.user.admit("two words\nand a line")) is None
+    without_rights = person(cluster, "nobody")
+    assert page.do(page.user.admit(without_rights)) is None
     looker = admitted(page, cluster, person(cluster, "looker", VIEW_ROLE))
     assert looker.name == "system:serviceaccount:default:looker"
     assert looker.token
-    assert "kubectl create token" in page.door.hint
+    assert "kubectl create token" in page.user.hint
 
 
-def test_nobody_is_let_in_while_nobody_can_tell(page: Bed, cluster: Cluster) -> None:
+def test_no_user_is_let_in_while_the_token_cannot_be_checked(page: Bed, cluster: Cluster) -> None:
     token = person(cluster, "late", VIEW_ROLE)
-    with cluster.away(), pytest.raises(AliquotError):
-        page.do(page.door.admit(token))
+    with cluster.unavailable(), pytest.raises(AliquotError):
+        page.do(page.user.admit(token))
 
 
 def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did(
@@ -103,7 +103,7 @@ def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did
 ) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.start()
-    page.until(lambda: page.look(agent.name).inventory, "the node")
+    page.until(lambda: page.make_observation(agent.name).inventory, "the node")
     ask = UseConfig(nodes=(agent.name,), config="all-1g.5gb")
     looker = admitted(page, cluster, person(cluster, "looker", VIEW_ROLE))
     changer = admitted(page, cluster, person(cluster, "changer", CHANGE_ROLE))
@@ -112,7 +112,7 @@ def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did
     with pytest.raises(AliquotError, match="may not patch nodes"):
         page.preview(ask, looker)
     preview = page.preview(ask, changer)
-    forged = page.execute(preview, looker)  # the API server itself says no
+    forged = page.execute(preview, looker)  # the API server itself refuses
     assert (forged.status, forged.code) == ("refused", "KUBERNETES_FORBIDDEN"), forged
     without = page.execute(preview, Person("somebody"))
     assert (without.status, without.code) == ("refused", "NO_PERMISSION")
@@ -130,14 +130,16 @@ def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did
     assert past[0].actions[-1].endswith("created 3g.20gb at 4:4")
 
 
-def test_a_policy_that_could_not_be_taken_back_is_told(page: Bed, cluster: Cluster, make_agent: MakeAgent) -> None:
-    """Whoever asked has lost the right, or the token has ended, while the agent was at work."""
+def test_a_policy_that_could_not_be_taken_back_is_reported(page: Bed, cluster: Cluster, make_agent: MakeAgent) -> None:
+    """The user's permission or token ended while the agent applied the change."""
     agent = make_agent("a100-sxm4-40gb")
     agent.sim.set_mode(0, True)
     instance = agent.sim.create(0, "3g.20gb")
     agent.sim.hold(0, instance)
     agent.start()
-    page.until(lambda: (found := page.look(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder")
+    page.until(
+        lambda: (found := page.make_observation(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder"
+    )
     changer = admitted(page, cluster, person(cluster, "changer", CHANGE_ROLE))
     gpu = str(agent.sim.show()["gpus"][0]["pci"])
     preview = page.preview(PartitionGpu(node=agent.name, gpu=gpu, mig="7g.40gb", policy="wait"), changer)
@@ -146,14 +148,14 @@ def test_a_policy_that_could_not_be_taken_back_is_told(page: Bed, cluster: Clust
         under_way = pool.submit(page.execute, preview, changer)
         agent.reaches("pending", reason="WaitingForHolders")
         cluster.must("DELETE", f"/apis/{RBAC}/v1/clusterrolebindings/changer-{CHANGE_ROLE}")
-        token = Door(cluster, changer.token)
+        token = ApiUser(cluster, changer.token)
         page.until(lambda: token.ask("GET", f"/api/v1/nodes/{agent.name}").status == 403, "the right is gone")
         agent.sim.release(0, instance)
         done = under_way.result(PATIENCE_S)
     assert done.status == "done", done
     assert agent.node()["metadata"]["annotations"][names.HOLDERS_ANNOTATION] == "wait"
     assert done.details[0].startswith(
-        f"{agent.name} still has {names.HOLDERS_ANNOTATION}=wait, for later changes, too ("
+        f"{agent.name} still has {names.HOLDERS_ANNOTATION}=wait, also for later changes ("
     )
     assert done.next_step == f"kubectl annotate node {agent.name} {names.HOLDERS_ANNOTATION}-"
 
@@ -161,12 +163,12 @@ def test_a_policy_that_could_not_be_taken_back_is_told(page: Bed, cluster: Clust
 def test_the_page_has_each_right_that_it_needs_and_no_other(page: Bed, cluster: Cluster) -> None:
     cluster.apply([*crds.definitions(), *definitions()])
     token = cluster.service_account_token(NAMESPACE, PAGE)
-    door = Door(cluster, token)
+    user = ApiUser(cluster, token)
 
     def may(verb: str, group: str, resource: str, namespace: str = "") -> bool:
         attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
         body = {"spec": {"resourceAttributes": attributes}}
-        answer = door.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        answer = user.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
         return bool(answer.body["status"]["allowed"])
 
     places = {"own namespace": NAMESPACE, "namespace default": "default"}

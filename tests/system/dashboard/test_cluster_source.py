@@ -1,4 +1,4 @@
-"""The source for a cluster keeps the promises of every source."""
+"""The source for a cluster fulfils the contract of sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["standin_cluster"]
 
 
 class ClusterBed(Bed):
-    """One node with two GPUs; its agent looks every five seconds."""
+    """A cluster with one node of two GPUs, whose agent reads them every five seconds."""
 
     def __init__(self, loop: Loop, agent: Agent) -> None:
         super().__init__(loop)
@@ -33,7 +33,7 @@ class ClusterBed(Bed):
         self.source, _ = loop.call(lambda: open_cluster(config, namespace=NS, own_credentials=True))
 
     def disturb(self) -> None:
-        """Somebody switches MIG mode by hand on a node that has no wish."""
+        """Change MIG mode manually on a node without a requested config."""
         self.agent.sim.set_mode(1, True)
 
     def changes(self) -> int:
@@ -53,10 +53,12 @@ def bed(make_agent: MakeAgent) -> Iterator[ClusterBed]:
     loop = Loop()
     made = ClusterBed(loop, agent)
     loop.start(made.source.run())
-    made.wait(lambda: made.node in made.source.fleet.by_name and made.look().inventory is not None, "the node")
+    made.wait(
+        lambda: made.node in made.source.fleet.by_name and made.make_observation().inventory is not None, "the node"
+    )
     yield made
     loop.close(made.source.aclose)
 
 
 class TestCluster(SourceContract):
-    """See ``SourceContract``."""
+    """Contract tests for the cluster source."""

@@ -1,4 +1,4 @@
-"""The source for one simulated node, by its library and directly, and for all nodes: the same promises."""
+"""The contract of sources for one simulated node (library and direct) and for all simulated nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks put together: what moves the revision, who is woken, and what is shown of a change under way."""
+"""Merging of observations: revisions, waking of waiting tasks, and nodes that are being changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_again_moves_nothing_but_its_age() -> None:
 
 
 def test_of_two_readings_under_way_the_one_that_began_later_is_right() -> None:
-    """A batch is shown when its slowest node has answered: the others were read anew meanwhile, perhaps."""
+    """A batch is shown when its slowest node has answered. The other nodes may have been read again meanwhile."""
 
     async def main() -> None:
         board = FleetState()
@@ -63,9 +63,9 @@ def test_each_node_has_the_revision_at_which_it_moved() -> None:
         board = FleetState()
         board.update([(ONE, None), (ObservedNode("two"), None)])
         board.update([(ObservedNode("two", inventory("a30")), None)])
-        assert [look.revision for look in board.fleet.nodes] == [1, 2]
+        assert [observation.revision for observation in board.fleet.nodes] == [1, 2]
         board.update((), ["one", "never"])
-        assert [look.name for look in board.fleet.nodes] == ["two"]
+        assert [observation.name for observation in board.fleet.nodes] == ["two"]
         assert board.fleet.revision == 3
         board.update((), ["one"])
         assert board.fleet.revision == 3
@@ -73,7 +73,7 @@ def test_each_node_has_the_revision_at_which_it_moved() -> None:
     on_a_loop(main())
 
 
-def test_whoever_waits_is_woken_and_counts_as_a_watcher() -> None:
+def test_a_waiting_client_is_woken_and_counts_as_a_watcher() -> None:
     async def main() -> None:
         board = FleetState()
         waiting = [asyncio.create_task(board.changed(0)) for _ in range(3)]
@@ -82,7 +82,7 @@ def test_whoever_waits_is_woken_and_counts_as_a_watcher() -> None:
         board.update([(ONE, None)])
         await asyncio.gather(*waiting)
         assert board.watchers == 0
-        await board.changed(0)  # another revision already
+        await board.changed(0)  # the revision differs already
         late = asyncio.create_task(board.changed(board.fleet.revision))
         await asyncio.sleep(0)
         late.cancel()
@@ -92,7 +92,7 @@ def test_whoever_waits_is_woken_and_counts_as_a_watcher() -> None:
     on_a_loop(main())
 
 
-def test_a_pause_ends_when_somebody_comes_to_watch() -> None:
+def test_a_pause_ends_when_a_watcher_comes() -> None:
     async def main() -> None:
         board = FleetState()
         pause = asyncio.create_task(board.pause(0.01, 3600))
@@ -104,10 +104,10 @@ def test_a_pause_ends_when_somebody_comes_to_watch() -> None:
     on_a_loop(main())
 
 
-def test_who_of_the_page_changes_a_node_is_shown_before_whoever_has_its_lock() -> None:
+def test_who_of_the_page_changes_a_node_is_shown_before_the_holder_of_its_lock() -> None:
     async def main() -> None:
         board = FleetState()
-        board.begin("one", "ann")  # not looked at yet
+        board.begin("one", "ann")  # not observed yet
         board.update([(ONE, None)])
         assert board.fleet.by_name["one"].changing == "ann"
         board.begin("one", "bob")
@@ -131,16 +131,16 @@ def test_rows_are_put_together_by_node_and_what_is_missing_names_its_nodes() -> 
         )
         assert board.virtual.sriov == (row,)
         assert board.virtual.missing == ("one, two: no driver",)
-        assert board.virtual is board.virtual, "put together once"
+        assert board.virtual is board.virtual, "combined once"
         board.update((), ["two"])
         assert board.virtual.missing == ("no driver",)
         board.update([(ObservedNode("one", error="away"), None)])
-        assert board.virtual.sriov == (row,), "a look that failed keeps the rows"
+        assert board.virtual.sriov == (row,), "a failed observation keeps the rows"
 
     on_a_loop(main())
 
 
-def test_the_fleet_is_ready_once_and_its_trouble_comes_and_goes() -> None:
+def test_the_fleet_is_ready_once_and_its_failure_comes_and_goes() -> None:
     async def main() -> None:
         board = FleetState()
         assert not board.fleet.ready

@@ -1,4 +1,4 @@
-"""Nodes that go away, servers that are killed, locks that others hold, drivers that fail: what the page shows then."""
+"""Failures: nodes that vanish, killed servers, locks of other processes, and driver errors."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def single(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[HereBed]
 
 
 def server_of(bed: HereBed) -> int:
-    """The pid of the simulator's server."""
+    """Return the pid of the simulator's server."""
     return int(control._request(bed.state_dir, {"do": "ping"})["pid"])
 
 
 def aliquot(bed: HereBed, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command, as somebody else types it."""
+    """Run the command as another user would."""
     return forkserver.run(
-        [sys.executable, "-m", "aliquot", *words, "--node", bed.node],
+        [sys.executable, "-m", "aliquot", *words, "--sim", bed.node],
         env={**os.environ, "ALIQUOT_STATE_DIR": bed.state_dir, "ALIQUOT_BACKEND": "direct"},
         capture_output=True,
         text=True,
@@ -72,7 +72,7 @@ def aliquot(bed: HereBed, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# -- nodes that go and come
+# -- nodes that vanish and return
 
 
 def test_a_killed_server_is_started_again_and_nothing_is_lost(bed: HereBed) -> None:
@@ -80,25 +80,25 @@ def test_a_killed_server_is_started_again_and_nothing_is_lost(bed: HereBed) -> N
     os.kill(server_of(bed), signal.SIGKILL)
     assert bed.sim.set_mode(1, True) == 0
     bed.sim.create(1, "1g.10gb")
-    bed.wait(lambda: len(bed.look().inventory.gpus[1].instances) == 1, "what was made after the kill")  # type: ignore[union-attr]
-    assert not bed.look().stale
+    bed.wait(lambda: len(bed.make_observation().inventory.gpus[1].instances) == 1, "what was made after the kill")  # type: ignore[union-attr]
+    assert not bed.make_observation().stale
     assert bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"]
 
 
 def test_a_stopped_node_is_marked_as_stale_and_keeps_what_was_seen(single: HereBed) -> None:
     single.execute(single.preview(single.good))
-    seen = single.look()
+    seen = single.make_observation()
     control.stop(single.state_dir, single.node)
-    single.wait(lambda: single.look().stale, "that it is gone")
-    assert single.look().inventory == seen.inventory
-    assert single.look().observed_at <= seen.observed_at + 5
-    assert "one" in single.look().error
-    assert single.look().next_step
+    single.wait(lambda: single.make_observation().stale, "that it is gone")
+    assert single.make_observation().inventory == seen.inventory
+    assert single.make_observation().observed_at <= seen.observed_at + 5
+    assert "one" in single.make_observation().error
+    assert single.make_observation().next_step
     found = single.preview(single.good)
     assert found.blocked
     assert found.obstacles[0].node == "one"
     control.start(single.state_dir, heres.TEMPLATE, single.node)
-    single.wait(lambda: not single.look().stale, "that it is back")
+    single.wait(lambda: not single.make_observation().stale, "that it is back")
     assert single.profiles() == []
 
 
@@ -110,10 +110,10 @@ def test_an_apply_to_a_node_that_is_gone_is_refused(bed: HereBed) -> None:
     assert "one" in done.sentence
 
 
-def test_a_node_that_is_away_blocks_what_is_asked_of_several(fleet: HereBed) -> None:
+def test_a_node_that_is_unavailable_blocks_what_is_asked_of_several(fleet: HereBed) -> None:
     control.start_many(fleet.state_dir, "a2:mdev", 2, "v")
     fleet.wait(lambda: {"v-01", "v-02"} <= set(fleet.source.fleet.by_name), "the new nodes")
-    pci = fleet.look("v-01").inventory.gpus[0].pci  # type: ignore[union-attr]
+    pci = fleet.make_observation("v-01").inventory.gpus[0].pci  # type: ignore[union-attr]
     ask = SwitchFunctions(gpus=(f"v-01/{pci}", f"v-02/{pci}"), on=True)
     assert fleet.preview(ask).changes
     Path(control.folder(fleet.state_dir, "v-02"), "nvml.sock").unlink()
@@ -127,11 +127,11 @@ def test_a_node_that_is_away_blocks_what_is_asked_of_several(fleet: HereBed) -> 
 def test_what_one_of_several_cannot_do_none_of_them_does(fleet: HereBed) -> None:
     control.start(fleet.state_dir, "a2:mdev", "v")
     fleet.wait(lambda: "v" in fleet.source.fleet.by_name, "the new node")
-    pci = fleet.look("v").inventory.gpus[0].pci  # type: ignore[union-attr]
+    pci = fleet.make_observation("v").inventory.gpus[0].pci  # type: ignore[union-attr]
     found = fleet.preview(SwitchFunctions(gpus=(f"v/{pci}", f"one/{fleet.gpu}"), on=True))
     assert [o.node for o in found.obstacles] == ["one"]
     assert fleet.execute(found).status == "refused"
-    assert fleet.look("v").inventory.gpus[0].virtual.functions == ()  # type: ignore[union-attr]
+    assert fleet.make_observation("v").inventory.gpus[0].virtual.functions == ()  # type: ignore[union-attr]
     assert not any(call.get("write") for call in SimClient(fleet.state_dir, "v").calls())
 
 
@@ -139,7 +139,7 @@ def test_nodes_of_a_fleet_come_and_go(fleet: HereBed) -> None:
     names = control.start_many(fleet.state_dir, "a30", 3, "more")
     assert names == ["more-01", "more-02", "more-03"]
     fleet.wait(lambda: {"one", *names} <= set(fleet.source.fleet.by_name), "the new nodes")
-    fleet.wait(lambda: all(look.inventory for look in fleet.source.fleet.nodes), "what they have")
+    fleet.wait(lambda: all(observation.inventory for observation in fleet.source.fleet.nodes), "what they have")
     control.stop(fleet.state_dir, "more-02")
     fleet.wait(lambda: "more-02" not in fleet.source.fleet.by_name, "that one is gone")
     control.stop(fleet.state_dir)
@@ -162,23 +162,23 @@ def test_of_many_nodes_only_those_that_changed_are_read(fleet: HereBed) -> None:
     nodes = {name: SimClient(fleet.state_dir, name) for name in names}
     before = {name: len(node.calls()) for name, node in nodes.items()}
     nodes["crowd-07"].hold(1)
-    fleet.wait(lambda: bool(fleet.look("crowd-07").inventory.gpus[1].holders), "the process")  # type: ignore[union-attr]
+    fleet.wait(lambda: bool(fleet.make_observation("crowd-07").inventory.gpus[1].holders), "the process")  # type: ignore[union-attr]
     read = {name for name, node in nodes.items() if len(node.calls()) != before[name]}
     assert read == {"crowd-07"}
 
 
-def test_a_driver_that_is_gone_is_trouble_with_a_next_step(bed: HereBed) -> None:
+def test_a_driver_that_is_gone_is_a_failure_with_a_next_step(bed: HereBed) -> None:
     bed.sim.inject_fault("lost", gpu=0)
-    bed.wait(lambda: bed.look().inventory.gpus[0].lost, "the GPU that fell off the bus")  # type: ignore[union-attr]
+    bed.wait(lambda: bed.make_observation().inventory.gpus[0].lost, "the GPU that fell off the bus")  # type: ignore[union-attr]
     found = bed.preview(bed.good)
     assert found.blocked
     assert found.obstacles[0].rule == "GPU_LOST"
 
 
-# -- others at work
+# -- other processes
 
 
-def test_a_lock_that_somebody_holds_is_shown_and_refuses_naming_who(bed: HereBed) -> None:
+def test_a_held_lock_is_shown_and_refuses_naming_its_holder(bed: HereBed) -> None:
     found = bed.preview(bed.good)
     script = (
         "import sys, time; from aliquot.foundation.lock import FileLock\n"
@@ -197,20 +197,20 @@ def test_a_lock_that_somebody_holds_is_shown_and_refuses_naming_who(bed: HereBed
         assert (done.status, done.code) == ("refused", "LOCKED")
         assert str(other.pid) in done.sentence
         assert bed.changes() == before
-        bed.wait(lambda: str(other.pid) in bed.look().changing, "who is at it")
+        bed.wait(lambda: str(other.pid) in bed.make_observation().changing, "who is at it")
     finally:
         other.communicate()
-    bed.wait(lambda: not bed.look().changing, "that nobody is at it any more")
+    bed.wait(lambda: not bed.make_observation().changing, "the end of the change")
     assert bed.execute(found).status == "done"
 
 
-def test_what_the_command_line_does_is_shown_with_its_wish(bed: HereBed) -> None:
+def test_what_the_command_line_does_is_shown_with_its_request(bed: HereBed) -> None:
     done = aliquot(bed, "apply", "--gpu", "0", "--mig", "3g.40gb,1g.10gb*2")
     assert done.returncode == 0, done.stderr
     bed.wait(lambda: bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"], "what was made")
-    bed.wait(lambda: bed.look().desired == "the record", "what was asked")
-    bed.wait(lambda: not bed.look().changing, "that the command is over")
-    assert bed.look().drift == ()
+    bed.wait(lambda: bed.make_observation().desired == "the record", "what was asked")
+    bed.wait(lambda: not bed.make_observation().changing, "that the command is over")
+    assert bed.make_observation().drift == ()
 
 
 def test_two_applies_at_once_and_one_of_them_is_done(bed: HereBed) -> None:
@@ -219,7 +219,8 @@ def test_two_applies_at_once_and_one_of_them_is_done(bed: HereBed) -> None:
     async def both() -> list[ChangeOutcome]:
         return list(
             await asyncio.gather(
-                bed.source.execute(first, ANN, bed.told.append), bed.source.execute(second, BOB, bed.told.append)
+                bed.source.execute(first, ANN, bed.reported.append),
+                bed.source.execute(second, BOB, bed.reported.append),
             )
         )
 
@@ -230,7 +231,7 @@ def test_two_applies_at_once_and_one_of_them_is_done(bed: HereBed) -> None:
     assert bed.profiles() in (["1g.10gb", "1g.10gb", "3g.40gb"], ["2g.20gb"] * 3)
 
 
-def test_a_preview_that_somebody_else_outdated_touches_nothing(bed: HereBed) -> None:
+def test_an_outdated_preview_touches_nothing(bed: HereBed) -> None:
     found = bed.preview(bed.good)
     bed.sim.create(0, "1g.10gb")
     before = bed.changes()
@@ -239,11 +240,11 @@ def test_a_preview_that_somebody_else_outdated_touches_nothing(bed: HereBed) -> 
     assert bed.changes() == before
 
 
-def test_somebody_who_came_meanwhile_is_not_destroyed(bed: HereBed) -> None:
+def test_a_holder_that_came_meanwhile_is_not_destroyed(bed: HereBed) -> None:
     bed.execute(bed.preview(bed.good))
     found = bed.preview(bed.other)
     assert any(act.verb == "destroy" for act in found.actions)
-    inventory = bed.look().inventory
+    inventory = bed.make_observation().inventory
     assert inventory is not None
     victim = next(i.id for i in inventory.gpus[0].instances if i.profile == "3g.40gb")
     bed.sim.hold(0, victim)
@@ -253,10 +254,10 @@ def test_somebody_who_came_meanwhile_is_not_destroyed(bed: HereBed) -> None:
     bed.wait(lambda: bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"], "that all is as before")
 
 
-# -- what fails, and what is wrong
+# -- failures and invalid requests
 
 
-def test_a_driver_that_fails_half_way_is_undone_and_told(bed: HereBed) -> None:
+def test_a_driver_that_fails_half_way_is_undone_and_reported(bed: HereBed) -> None:
     bed.execute(bed.preview(bed.good))
     bed.sim.inject_fault("fail", call="GpuInstanceCreateComputeInstance", code=999, nth=2, calls=1)
     done = bed.execute(bed.preview(bed.other))
@@ -266,13 +267,15 @@ def test_a_driver_that_fails_half_way_is_undone_and_told(bed: HereBed) -> None:
     assert bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"]
     last = bed.loop.run(bed.source.history(bed.node))[0]
     assert (last.outcome, last.by) == ("undone", "ann")
-    assert any(line.startswith("taken back: ") for line in last.actions)
+    assert any(line.startswith("reverted: ") for line in last.actions)
     assert "failed" in last.sentence
 
 
 def test_notes_of_an_earlier_run_are_no_beginning(bed: HereBed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def apply(self: NodeAccess, plan: Plan, by: str, tell: Callable[[str], None], watch: StepListener) -> ApplyOutcome:
-        tell("a run that was cut off is taken back")
+    def apply(
+        self: NodeAccess, plan: Plan, by: str, report: Callable[[str], None], watch: StepListener
+    ) -> ApplyOutcome:
+        report("a run that was cut off is taken back")
         watch(TimedStep(RECORD, 0.1, code="STORAGE"))
         raise StorageError("the disk is full")
 
@@ -281,19 +284,19 @@ def test_notes_of_an_earlier_run_are_no_beginning(bed: HereBed, monkeypatch: pyt
     assert (done.status, done.sentence) == ("refused", "Nothing was changed: the disk is full")
 
 
-def test_what_cannot_be_undone_is_said_to_differ(bed: HereBed) -> None:
+def test_what_cannot_be_undone_is_reported_to_differ(bed: HereBed) -> None:
     bed.execute(bed.preview(bed.good))
     bed.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
     done = bed.execute(bed.preview(bed.other))
     assert done.status == "partial"
-    assert any("differs from before" in line for line in done.details)
+    assert any("differs from the previous state" in line for line in done.details)
     bed.sim.inject_fault("none")
-    bed.wait(lambda: bool(bed.look().drift), "how it differs from what was asked")
+    bed.wait(lambda: bool(bed.make_observation().drift), "how it differs from what was asked")
     repaired = bed.preview(Repair(node=bed.node))
     assert repaired.changes
     assert bed.execute(repaired).status == "done"
     bed.wait(lambda: bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"], "what was asked")
-    bed.wait(lambda: not bed.look().drift, "no drift")
+    bed.wait(lambda: not bed.make_observation().drift, "no drift")
 
 
 def test_held_instances_block_and_their_holders_are_named(bed: HereBed) -> None:
@@ -304,10 +307,10 @@ def test_held_instances_block_and_their_holders_are_named(bed: HereBed) -> None:
     obstacle = next(o for o in found.obstacles if o.rule == "HELD")
     assert any(str(pid) in holder for holder in obstacle.holders)
     assert obstacle.next_step
-    assert "--node one" in obstacle.next_step or not obstacle.next_step.startswith("aliquot")
+    assert "--sim one" in obstacle.next_step or not obstacle.next_step.startswith("aliquot")
     forced = bed.preview(msgspec.structs.replace(bed.other, policy="force"))
     assert forced.changes
-    assert any("ends" in line for line in forced.warnings)
+    assert any("processes on them fail" in line for line in forced.warnings)
 
 
 def test_room_is_made_by_moving_what_is_idle_and_by_nothing_else(bed: HereBed) -> None:
@@ -353,7 +356,7 @@ def test_where_moving_does_not_help_what_would_is_offered(bed: HereBed) -> None:
 def test_nonsense_is_wrong_everywhere_and_says_where(single: HereBed, mig: str, error: type[AliquotError]) -> None:
     with pytest.raises(error) as caught:
         single.preview(single.cut(mig))
-    assert "--" not in caught.value.brief, "that is the command line's word"
+    assert "--" not in caught.value.brief, "options belong to the command line"
 
 
 def test_a_policy_that_there_is_not_and_a_gpu_that_is_gone(single: HereBed) -> None:
@@ -365,8 +368,8 @@ def test_a_policy_that_there_is_not_and_a_gpu_that_is_gone(single: HereBed) -> N
         single.preview(PartitionGpu(node="two", gpu=single.gpu, mig="empty"))
 
 
-def test_nobody_asked_for_anything_and_there_is_nothing_to_go_back_to(single: HereBed) -> None:
-    with pytest.raises(ConfigError, match="nothing is recorded"):
+def test_nothing_was_requested_and_there_is_nothing_to_go_back_to(single: HereBed) -> None:
+    with pytest.raises(ConfigError, match="no requested state is recorded"):
         single.preview(Repair(node=single.node))
 
 
@@ -381,22 +384,22 @@ def test_a_named_config_of_a_file_is_used(state_dir: str, tmp_path: Path, monkey
         found = bed.preview(UseConfig(nodes=(bed.node,), config="train"))
         assert isinstance(found, ChangePreview)
         assert bed.execute(found).status == "done"
-        bed.wait(lambda: bed.look().desired == "train", "the config that was asked")
+        bed.wait(lambda: bed.make_observation().desired == "train", "the config that was asked")
         with pytest.raises(ConfigError):
             bed.preview(UseConfig(nodes=(bed.node,), config="other"))
         bed.sim.destroy(0, int(bed.sim.show()["gpus"][0]["instances"][0]["id"]))
-        bed.wait(lambda: bool(bed.look().drift), "the drift")
-        assert "3g.40gb" in bed.look().drift[0].message
+        bed.wait(lambda: bool(bed.make_observation().drift), "the drift")
+        assert "3g.40gb" in bed.make_observation().drift[0].message
 
 
 def test_what_the_pieces_are_used_for_is_shown(bed: HereBed) -> None:
-    """A fleet's page, too, has figures: nothing is called unmeasured that the driver would tell."""
+    """A fleet has usage data too. Nothing that the driver reports is shown as not measured."""
     assert bed.execute(bed.preview(bed.good)).status == "done"
     instance = next(i for i in bed.sim.show()["gpus"][0]["instances"] if i["profile"] == "3g.40gb")["id"]
     bed.sim.hold(0, instance, memory=3000)
 
     def used() -> int:
-        return max((u.memory_used_mib or 0 for u in bed.look().usage if u.instance == instance), default=0)
+        return max((u.memory_used_mib or 0 for u in bed.make_observation().usage if u.instance == instance), default=0)
 
     bed.wait(lambda: used() >= 3000, "the memory that it uses")
-    assert all(u.memory_total_mib for u in bed.look().usage)
+    assert all(u.memory_total_mib for u in bed.make_observation().usage)

@@ -1,4 +1,4 @@
-"""A driver that does not return: the page says so, shows what was seen last, keeps answering, recovers and ends."""
+"""A hanging driver: the dashboard reports it, shows the last state, stays responsive, recovers and stops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def bed(state_dir: str, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
     monkeypatch.setenv(VARIABLE, str(HANGS_S))
     monkeypatch.setattr(node_poller, "UNWATCHED_S", 0.2)
-    monkeypatch.setattr(fleet_poller, "WAIT_S", HANGS_S / 4)  # the server keeps this question, which is no hang
+    monkeypatch.setattr(
+        fleet_poller, "WAIT_S", HANGS_S / 4
+    )  # the server holds this long-poll request, which is not a hang
     with heres.bed(state_dir, fleet=request.param == "all nodes") as made:
         try:
             yield made
@@ -47,7 +49,7 @@ def bed(state_dir: str, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
 
 
 def test_it_is_shown_and_asks_are_answered_until_the_driver_is_back(bed: HereBed) -> None:
-    seen = bed.look().inventory
+    seen = bed.make_observation().inventory
     bed.sim.inject_fault("hang")
     began = time.monotonic()
     found = bed.preview(bed.good)
@@ -60,11 +62,11 @@ def test_it_is_shown_and_asks_are_answered_until_the_driver_is_back(bed: HereBed
         assert bed.preview(bed.good).blocked
     assert threading.active_count() <= count + 1, "no more threads wait for the driver"
     bed.loop.run(bed.source._poller.refresh("one", None))
-    assert HANGS in bed.look().error
-    assert bed.look().inventory == seen
+    assert HANGS in bed.make_observation().error
+    assert bed.make_observation().inventory == seen
     bed.sim.inject_fault("none")
     bed.eventually(lambda: not bed.preview(bed.good).blocked, "that the driver is back")
-    bed.wait(lambda: not bed.look().stale, "that what is shown is fresh")
+    bed.wait(lambda: not bed.make_observation().stale, "that what is shown is fresh")
 
 
 def test_the_other_nodes_are_followed_meanwhile(bed: HereBed) -> None:
@@ -74,13 +76,13 @@ def test_the_other_nodes_are_followed_meanwhile(bed: HereBed) -> None:
     for name in others:
         control.start(bed.state_dir, "a30", name)
     bed.wait(lambda: set(others) <= set(bed.source.fleet.by_name), "the new nodes")
-    for name in others[:-1]:  # more than there are threads to look at nodes
+    for name in others[:-1]:  # more than the observer threads
         SimClient(bed.state_dir, name).inject_fault("hang")
         SimClient(bed.state_dir, name).set_mode(0, True)
     last = SimClient(bed.state_dir, others[-1])
     last.set_mode(0, True)
-    bed.wait(lambda: all(HANGS in bed.look(name).error for name in others[:-1]), "that they hang")
-    bed.wait(lambda: bed.look(others[-1]).inventory.gpus[0].mig.enabled, "the change of the last")  # type: ignore[union-attr]
+    bed.wait(lambda: all(HANGS in bed.make_observation(name).error for name in others[:-1]), "that they hang")
+    bed.wait(lambda: bed.make_observation(others[-1]).inventory.gpus[0].mig.enabled, "the change of the last")  # type: ignore[union-attr]
     for name in others:
         SimClient(bed.state_dir, name).inject_fault("none")
 
@@ -91,7 +93,7 @@ def test_a_change_whose_call_hangs_says_so_and_goes_on(bed: HereBed) -> None:
     lines: list[str] = []
     heard = threading.Event()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         lines.append(line)
         if line.startswith("waiting: "):
             heard.set()
@@ -102,7 +104,7 @@ def test_a_change_whose_call_hangs_says_so_and_goes_on(bed: HereBed) -> None:
 
     helper = threading.Thread(target=release)
     helper.start()
-    done = bed.loop.run(bed.source.execute(found, ANN, tell))
+    done = bed.loop.run(bed.source.execute(found, ANN, report))
     helper.join()
     assert done.status == "done"
     assert any(f"waiting: {HANGS} creating a GPU instance" in line for line in lines), lines
@@ -117,7 +119,7 @@ def test_the_page_ends_although_a_call_hangs(
     control.start(state_dir, "a100-sxm4-40gb", "one")
     sim = SimClient(state_dir, "one")
     sim.set_mode(0, True)
-    with Program(Path(state_dir), "--node", "one", **{VARIABLE: str(HANGS_S)}) as program:
+    with Program(Path(state_dir), "--sim", "one", **{VARIABLE: str(HANGS_S)}) as program:
         http = httpx2.Client(base_url=program.url, timeout=60, trust_env=False, headers={"accept": "text/html"})
         with closing(http):
             http.get(program.link)
@@ -137,5 +139,5 @@ def test_the_page_ends_although_a_call_hangs(
         code = program.wait()
     assert time.monotonic() - began < 15
     assert code == (0 if call is None else 130)
-    assert "Traceback" not in program.told
+    assert "Traceback" not in program.reported
     sim.inject_fault("none")

@@ -1,4 +1,4 @@
-"""What virtual machines can have, row by row: from inventories made by hand, and against the command line."""
+"""Rows for VMs, from constructed inventories and compared with the command line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Holder, HostVirtualization, Inventory
 from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard.local.desired_state import SPARE, place_of
-from aliquot.dashboard.local.vm_rows import ALIKE, DIFFERS, OFF, rows
+from aliquot.dashboard.local.vm_rows import rows
 from aliquot.dashboard.view_models import VgpuRow, VirtualizationView
+from aliquot.kubernetes.kinds.harvester_names import DISABLED, OUT_OF_SYNC, SYNCED
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
 from support import forkserver, vgpufactory
@@ -34,13 +35,13 @@ def of(found: VirtualizationView, name: str) -> VgpuRow:
 def test_functions_that_are_off_can_be_switched_on() -> None:
     (row,) = rows(vgpufactory.node(vgpufactory.gpu("NVIDIA A2", on=False))).sriov
     assert (row.enabled, row.functions, row.total, row.why_not) == (False, 0, 16, "")
-    assert row.state == "off: 16 functions possible"
+    assert row.state == "disabled: 16 functions possible"
 
 
-def test_without_the_host_driver_nothing_can_be_switched_and_it_is_said_what_is_missing() -> None:
+def test_without_the_host_driver_nothing_can_be_switched_and_it_is_reported_what_is_missing() -> None:
     bare = HostVirtualization(iommu=True, vfio=True, vgpu_manager=False)
     found = rows(vgpufactory.node(vgpufactory.gpu("NVIDIA A2", on=False), host=bare))
-    assert "without the vGPU manager" in found.sriov[0].why_not
+    assert "its driver is not the vGPU host driver" in found.sriov[0].why_not
     assert "vGPU host driver" in found.missing[0]
     assert "install" in found.missing[0]
 
@@ -72,14 +73,14 @@ def test_a_full_gpu_says_why_nothing_more_can_be_made() -> None:
     assert free.why_not
 
 
-def test_a_function_that_is_handed_out_whole_is_no_place() -> None:
+def test_a_function_that_is_passed_through_whole_is_no_place() -> None:
     assert A2.virtual is not None
     first, *rest = A2.virtual.functions
-    away = replace(first, driver="vfio-pci", holders=(Holder("vm", "1"),))
-    gpu = replace(A2, virtual=replace(A2.virtual, functions=(away, *rest)))
+    unavailable = replace(first, driver="vfio-pci", holders=(Holder("vm", "1"),))
+    gpu = replace(A2, virtual=replace(A2.virtual, functions=(unavailable, *rest)))
     row = of(rows(vgpufactory.node(gpu)), first.pci)
     assert (row.holders, row.types) == (("vm 1",), ())
-    assert "handed out" in row.why_not
+    assert "passed through" in row.why_not
 
 
 def test_a_gpu_that_carries_its_vgpus_itself_has_a_row_for_each_and_each_that_could_be() -> None:
@@ -95,7 +96,7 @@ def test_behind_mig_the_reason_is_the_missing_instance_and_not_the_mode() -> Non
     gpu = vgpufactory.gpu("NVIDIA A100-SXM4-40GB", mig=True)
     row = rows(vgpufactory.node(gpu)).vgpus[0]
     assert row.types == ()
-    assert "there is no GPU instance" in row.why_not
+    assert "no GPU instance" in row.why_not
 
 
 # -- MIG
@@ -111,7 +112,7 @@ def test_a_configuration_counts_what_is_asked_there_possible_now_and_at_all() ->
     counts = {p.name: (p.requested, p.present, p.available, p.total) for p in row.profiles}
     assert counts["3g.20gb"] == (1, 1, 0, 2)
     assert counts["1g.5gb"] == (1, 1, 3, 7)
-    assert (row.enabled, row.status, row.why_not) == (True, ALIKE, "")
+    assert (row.enabled, row.status, row.why_not) == (True, SYNCED, "")
 
 
 def test_what_was_asked_and_is_not_there_is_out_of_sync() -> None:
@@ -119,13 +120,13 @@ def test_what_was_asked_and_is_not_there_is_out_of_sync() -> None:
     pci = node.gpus[0].pci
     ids = {p.name: p.id for p in node.family(node.gpus[0]).profiles}
     (row,) = rows(node, [kept(pci, ("3g.20gb", ids["3g.20gb"]))]).migs
-    assert row.status == DIFFERS
+    assert row.status == OUT_OF_SYNC
     assert next(p for p in row.profiles if p.name == "3g.20gb").requested == 1
     (off,) = rows(inventory("a100-sxm4-40gb")).migs
-    assert (off.enabled, off.status) == (False, OFF)
+    assert (off.enabled, off.status) == (False, DISABLED)
     assert all(p.available == p.total for p in off.profiles)
     (wanted,) = rows(inventory("a100-sxm4-40gb"), [kept(pci)]).migs
-    assert wanted.status == DIFFERS, "MIG mode is asked, and off"
+    assert wanted.status == OUT_OF_SYNC, "MIG mode is requested and disabled"
 
 
 def test_a_gpu_in_use_as_a_whole_says_by_whom() -> None:
@@ -136,7 +137,7 @@ def test_a_gpu_in_use_as_a_whole_says_by_whom() -> None:
     assert "bus" in rows(lost).migs[0].why_not
 
 
-# -- against the command line, on simulated nodes
+# -- compared with the command line, on simulated nodes
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def read(state_dir: str, name: str) -> Inventory:
 
 
 @pytest.mark.parametrize(
-    ("template", "wish"),
+    ("template", "requested"),
     [
         ("a2:mdev", "--vgpu A2-4Q*2"),
         ("l40s:vfio", "--vgpu L40S-8Q"),
@@ -171,18 +172,18 @@ def read(state_dir: str, name: str) -> Inventory:
         ("a100-sxm4-40gb:mdev", "--mig 3g.20gb,1g.5gb"),
     ],
 )
-def test_rows_say_what_the_command_line_says(state_dir: str, template: str, wish: str) -> None:
+def test_rows_say_what_the_command_line_says(state_dir: str, template: str, requested: str) -> None:
     name = control.start(state_dir, template, None)
     if not template.startswith("tesla"):
-        typed(state_dir, "vgpu", "enable", "0", "--node", name)
-    typed(state_dir, "apply", "--gpu", "0", *wish.split(), "--node", name)
+        typed(state_dir, "vgpu", "enable", "0", "--sim", name)
+    typed(state_dir, "apply", "--gpu", "0", *requested.split(), "--sim", name)
     found = rows(read(state_dir, name))
-    types = typed(state_dir, "vgpu", "types", "--node", name)["gpus"][0]["types"]
+    types = typed(state_dir, "vgpu", "types", "--sim", name)["gpus"][0]["types"]
     creatable = {shares.short(t["name"]) for t in types if t["creatable"]}
     assert creatable
     free = [r for r in found.vgpus if not r.enabled]
     assert all(set(r.types) == creatable for r in free)
-    listed = typed(state_dir, "vgpu", "list", "--node", name)["gpus"][0]
+    listed = typed(state_dir, "vgpu", "list", "--sim", name)["gpus"][0]
     there = {(v["function"], v["uuid"], shares.short(v["type"])) for v in listed["vgpus"]}
     assert {(r.address, r.uuid, r.type) for r in found.vgpus if r.enabled} == there
     assert [r.functions for r in found.sriov] in ([listed["functions"]], [])

@@ -1,4 +1,4 @@
-"""What comes over a page's stream: the parts that changed and no others, signs of life, an end when the login ends."""
+"""The stream of a page: only changed regions, heartbeats, and an end when the login ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Event = tuple[str, Any]
 
 
 class Stream:
-    """The events of one stream, in their order."""
+    """The events of a stream, in order."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self._lines = answer.iter_lines()
@@ -41,7 +41,7 @@ class Stream:
         raise EOFError
 
     def until(self, wanted: str, past: tuple[str, ...] = ("beat", "hello")) -> Any:
-        """The next event of that name, past signs of life."""
+        """Return the next event of that name, skipping heartbeats."""
         while True:
             name, data = self.next()
             if name == wanted:
@@ -66,13 +66,13 @@ def test_only_the_part_that_changed_comes(client: Client, served: Running, sourc
     client.login()
     with stream(client, served.site.at) as events:
         events.until("beat")
-        served.call(source.say, "n2", "<b>hot</b>")
+        served.call(source.report, "n2", "<b>hot</b>")
         data = events.until("parts")
         assert [id for id, _ in data["parts"]] == ["n-n2"]
         assert "&lt;b&gt;hot&lt;/b&gt;" in data["parts"][0][1]
         assert data["at"] == served.site.at
-        served.call(source.say, "n2", "<b>hot</b>")
-        assert events.next()[0] == "beat", "the same is not sent twice"
+        served.call(source.report, "n2", "<b>hot</b>")
+        assert events.next()[0] == "beat", "unchanged parts are not sent twice"
 
 
 def test_of_a_thousand_rows_one_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +90,14 @@ def test_of_a_thousand_rows_one_is_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
         with stream(client, served.site.at) as events:
             events.until("beat")
             drawn.clear()
-            served.call(source.say, "n500", "changed")
+            served.call(source.report, "n500", "changed")
             assert len(events.until("parts")["parts"]) == 1
             assert drawn == ["n-n500"]
         client.http.close()
 
 
 def test_a_stream_rests_for_what_it_cost_and_not_for_what_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rights are asked of a cluster, and others use the machine too: a page would be minutes behind for it."""
+    """Waiting for a cluster's answers or for other processes must not delay updates by minutes."""
     monkeypatch.setattr(live, "BUSY", 200.0)
 
     def waiting(route: Route) -> Route:
@@ -112,16 +112,16 @@ def test_a_stream_rests_for_what_it_cost_and_not_for_what_it_waited(monkeypatch:
         client = Client(served).login()
         with stream(client, served.site.at) as events:
             events.until("beat")
-            for said in ("one", "two"):
-                served.call(source.say, "n1", said)
-                assert said in events.until("parts")["parts"][0][1]
+            for answer in ("one", "two"):
+                served.call(source.report, "n1", answer)
+                assert answer in events.until("parts")["parts"][0][1]
         client.http.close()
 
 
 def test_a_page_that_is_behind_gets_all_of_it(client: Client, served: Running, source: ToySource) -> None:
     client.login()
     before = served.site.at
-    served.call(source.say, "n1", "missed")
+    served.call(source.report, "n1", "missed")
     for at in (before, "", "nonsense", "0.0.0"):
         with stream(client, at) as events:
             data = events.until("page")
@@ -149,7 +149,7 @@ def test_a_storm_of_changes_is_a_few_pushes(client: Client, served: Running, sou
         events.until("beat")
         began, pushes, last = time.monotonic(), 0, ""
         for n in range(200):
-            served.call(source.say, "n1", f"change {n}")
+            served.call(source.report, "n1", f"change {n}")
         while "change 199" not in last:
             last = events.until("parts")["parts"][0][1]
             pushes += 1
@@ -197,7 +197,7 @@ def test_a_page_that_is_none_has_no_stream(client: Client) -> None:
             assert answer.status_code == 404, page
 
 
-def test_a_change_tells_how_far_it_is(client: Client, served: Running, source: ToySource) -> None:
+def test_a_change_reports_its_progress(client: Client, served: Running, source: ToySource) -> None:
     client.login()
     form = {"ask": "cut", "node": "n1", "gpu": "0000:07:00.0", "mig": "1g.5gb", "csrf": client.csrf}
     plan = client.post("/asks", form).headers["location"]
@@ -216,16 +216,16 @@ def test_a_change_tells_how_far_it_is(client: Client, served: Running, source: T
 def test_a_page_that_broke_says_so_on_its_stream(served: Running, client: Client) -> None:
     client.login()
     with stream(client, page="/broken") as events, pytest.raises((EOFError, httpx2.HTTPError)):
-        events.next()  # no hello: the browser waits longer from try to try
+        events.next()  # without hello, the browser waits longer after each attempt
 
 
 def test_a_page_that_cannot_be_looked_at_just_now_goes_on_when_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "ERROR_RETRY_S", 0.1)
-    away = [True]
+    unavailable = [True]
 
     def failing(route: Route) -> Route:
         async def show(visit: Visit) -> PageContent:
-            if away[0]:
+            if unavailable[0]:
                 raise BlockedError("the API server is away")
             return await route.show(visit)
 
@@ -234,26 +234,26 @@ def test_a_page_that_cannot_be_looked_at_just_now_goes_on_when_it_can(monkeypatc
     source = ToySource("n1")
     with running(source, tuple(map(failing, ROUTES)), templates=TEMPLATES) as served:
         client = Client(served)
-        away[0] = False
+        unavailable[0] = False
         client.login()
         at = served.site.at
-        away[0] = True
+        unavailable[0] = True
         with stream(client, at) as events:
             for _ in range(3):
                 assert events.next() == ("trouble", {"sentence": "the API server is away"})
-            away[0] = False
+            unavailable[0] = False
             events.until("hello", ("trouble",))
-            away[0] = True
-            served.call(source.say, "n1", "one")
+            unavailable[0] = True
+            served.call(source.report, "n1", "one")
             events.until("trouble", ("beat",))
-            away[0] = False
+            unavailable[0] = False
             data = events.until("parts", ("trouble",))
             assert "one" in data["parts"][0][1]
         client.http.close()
 
 
 def test_what_moves_without_a_revision_is_sent_to_every_page_that_opens(source: ToySource) -> None:
-    """The past comes from journals: what was written between the page and its stream was never shown."""
+    """History comes from journals. Entries written between the page and its stream were never shown."""
     first, *others = ROUTES
     routes = (msgspec.structs.replace(first, tracked=False), *others)
     with running(source, routes, templates=TEMPLATES) as served:

@@ -1,4 +1,4 @@
-"""Every page from canned looks: well-formed, named, and saying what matters."""
+"""Every page with fixed observations: valid HTML, accessible names, and the important facts."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_every_list_is_well_formed(source: StubSource, path: str) -> None:
 
 
 def test_every_node_and_gpu_is_well_formed(source: StubSource) -> None:
-    for look in source.fleet.nodes:
-        if "/" in look.name:
-            continue  # no path leads there: such a name is no node's
-        document(source, words.path("nodes", look.name))
-        document(source, words.path("pictures", look.name))
-        for gpu in look.inventory.gpus if look.inventory else ():
-            document(source, words.path("nodes", look.name, "gpus", gpu.pci))
+    for number in source.fleet.nodes:
+        if "/" in number.name:
+            continue  # no route matches: a node cannot have this name
+        document(source, words.path("nodes", number.name))
+        document(source, words.path("pictures", number.name))
+        for gpu in number.inventory.gpus if number.inventory else ():
+            document(source, words.path("nodes", number.name, "gpus", gpu.pci))
 
 
 def test_every_profile_that_one_wants_is_answered(source: StubSource) -> None:
@@ -70,20 +70,20 @@ def test_every_profile_that_one_wants_is_answered(source: StubSource) -> None:
             document(source, f"{gpu_path('dgx-1', n)}?want={want.replace('+', '%2B')}")
 
 
-def test_what_is_not_there_is_said(source: StubSource) -> None:
+def test_what_is_not_there_is_reported(source: StubSource) -> None:
     for path in ("/nodes/nobody", "/nodes/dgx-1/gpus/0000:ff:00.0", "/plans/none"):
         read = document(source, path)
         assert shown(source, path).status == 404
-        assert "No such" in read.text
+        assert "not found" in read.text
 
 
-def test_before_everything_was_looked_at_nothing_is_said_not_to_be_there() -> None:
+def test_before_everything_was_looked_at_nothing_is_reported_not_to_be_there() -> None:
     starting = StubSource(ObservedFleet())
     for path in ("/nodes/dgx-1", gpu_path("dgx-1", 0)):
         assert shown(starting, path).status == 202
-        assert "Still looking" in document(starting, path).text
-    away = StubSource(ObservedFleet(error="the API server is away"))
-    assert shown(away, "/nodes/dgx-1").status == 404
+        assert "Loading" in document(starting, path).text
+    unavailable = StubSource(ObservedFleet(error="the API server is away"))
+    assert shown(unavailable, "/nodes/dgx-1").status == 404
 
 
 def test_the_fleet_in_figures(source: StubSource) -> None:
@@ -92,7 +92,7 @@ def test_the_fleet_in_figures(source: StubSource) -> None:
     assert "22 GPUs" in text
     assert "1 lost" in text
     assert "4 GPUs with holes" in text
-    assert "5 nodes do not answer" in text
+    assert "5 nodes not responding" in text
     assert "24 (+1)" in text, "one more 1g.10gb if idle instances moved"
 
 
@@ -101,9 +101,9 @@ def test_an_empty_fleet_says_what_to_type() -> None:
     assert "aliquot sim start dgx-a100" in text
     waiting = document(StubSource(ObservedFleet()), "/").text
     assert "first time" in waiting
-    assert "sim start" not in waiting, "nobody knows yet that it is empty"
-    away = ObservedFleet(ready=True, error="the API server is away", next_step="kubectl get --raw /readyz")
-    assert "the API server is away" in document(StubSource(away), "/").text
+    assert "sim start" not in waiting, "the fleet may not be empty"
+    unavailable = ObservedFleet(ready=True, error="the API server is away", next_step="kubectl get --raw /readyz")
+    assert "the API server is away" in document(StubSource(unavailable), "/").text
 
 
 def test_filters_and_orders(source: StubSource) -> None:
@@ -138,19 +138,19 @@ def test_a_gpu_says_what_is_on_it(source: StubSource) -> None:
     assert "not measured" in text
     assert "37 % busy" in text
     full = document(source, gpu_path("dgx-1", 1)).text
-    assert "all 7 compute slices are taken" in full
+    assert "all 7 compute slices are in use" in full
     assert "not measured" in full, "no usage was read of this GPU"
     assert "fallen off the bus" in document(source, gpu_path("dgx-1", 5)).text
 
 
 def test_where_one_would_go_and_what_would_help(source: StubSource) -> None:
     fits = document(source, f"{gpu_path('dgx-1', 0)}?want=2g.10gb").text
-    assert "it would go to slices 2-3" in fits
+    assert "fits now, on slices 2-3" in fits
     room = html(source, f"{gpu_path('dgx-1', 6)}?want=3g.20gb")
     assert "would if idle instances moved" in room
     assert 'value="make-room"' in room
     gives_up = document(source, f"{gpu_path('dgx-1', 2)}?want=3g.20gb").text
-    assert "every way needs an instance that is held" in gives_up
+    assert "every solution needs an instance that is held" in gives_up
     unknown = document(source, f"{gpu_path('dgx-1', 2)}?want=9g.9gb").text
     assert "has no profile 9g.9gb" in unknown
 
@@ -164,24 +164,24 @@ def test_drift_is_drawn_and_can_be_repaired(source: StubSource) -> None:
 
 def test_stale_data_says_so_and_cannot_be_acted_on(source: StubSource) -> None:
     page = html(source, "/nodes/gone-1")
-    assert "as last seen" in page
+    assert "as last read" in page
     assert "has not answered since" in page
     assert 'value="make-room"' not in page
-    assert "nothing can be planned" in html(source, gpu_path("gone-1", 1))
+    assert "Changes can be planned when it responds again" in html(source, gpu_path("gone-1", 1))
 
 
 def test_who_may_not_sees_why(source: StubSource) -> None:
     reader = Person("bob", reads_only=True)
     page = html(source, gpu_path("dgx-1", 0), reader)
-    assert "You may look, not change." in page
-    assert 'class="trouble"' not in page, "it is no alarm"
+    assert "You have read-only access." in page
+    assert 'class="trouble"' not in page, "not an alert"
     assert '<button type="submit" class="primary">' not in page
     few = StubSource(stub.fleet(), stub.virtual(), forbidden=("vgpus", "functions", "layout", "attach"))
     for path in ("/vgpus", "/sriov", "/mig", "/machines"):
         assert "you may not ask for" in document(few, path).text
 
 
-def test_what_is_missing_for_virtual_machines_is_said() -> None:
+def test_what_is_missing_for_virtual_machines_is_reported() -> None:
     lacking = StubSource(
         stub.fleet(), VirtualizationView(missing=("the controller is not installed: helm upgrade ...",))
     )
@@ -189,7 +189,7 @@ def test_what_is_missing_for_virtual_machines_is_said() -> None:
     for path in ("/sriov", "/vgpus", "/mig", "/machines"):
         read = document(lacking, path)
         assert "the controller is not installed" in read.text
-        assert read.tags.get("button", 0) == 1, "logging out is all there is to press"
+        assert read.tags.get("button", 0) == 1, "the only button is the one that logs out"
 
 
 def test_a_full_gpu_is_explained(source: StubSource) -> None:
@@ -202,12 +202,12 @@ def test_a_full_gpu_is_explained(source: StubSource) -> None:
 # -- plans
 
 
-def sheet(source: StubSource, desk: PendingChanges, *, apply: bool = False) -> str:
+def pending_page(source: StubSource, pending: PendingChanges, *, apply: bool = False) -> str:
     async def go() -> str:
-        made = await desk.add(PartitionGpu(node="dgx-1", gpu=stub.dgx().gpus[2].pci, mig="3g.20gb"), WHO)
+        made = await pending.add(PartitionGpu(node="dgx-1", gpu=stub.dgx().gpus[2].pci, mig="3g.20gb"), WHO)
         if apply:
-            desk.apply(made, WHO)
-            await desk.settle(30)
+            pending.apply(made, WHO)
+            await pending.settle(30)
         return f"/plans/{made.id}"
 
     return asyncio.run(go())
@@ -215,55 +215,55 @@ def sheet(source: StubSource, desk: PendingChanges, *, apply: bool = False) -> s
 
 def test_a_plan_says_what_it_does_before_it_is_done() -> None:
     source = StubSource(stub.fleet())
-    desk = PendingChanges(source)
-    read = document(source, sheet(source, desk), desk=desk)
+    pending = PendingChanges(source)
+    read = document(source, pending_page(source, pending), pending=pending)
     assert "destroy b (2g.10gb on slices 4-5) and c (1g.5gb on slice 6) and create d (3g.20gb" in read.text
     assert "1 instance stays untouched" in read.text
     assert "Destroy and create on GPU 0000:47:00.0" in read.text
-    assert "in the way of d" in read.text
-    assert "1 kept, 2 to destroy, 1 to create" in read.text
+    assert "blocks d" in read.text
+    assert "keep 1, destroy 2, create 1" in read.text
 
 
 @pytest.mark.parametrize(
     ("done", "words_there", "again"),
     [
         (ChangeOutcome("done", "as asked"), "Done: as asked", False),
-        (ChangeOutcome("refused", "it moved since", code="MOVED"), "Refused, nothing touched: it moved since", True),
+        (ChangeOutcome("refused", "it moved since", code="MOVED"), "Refused, nothing changed: it moved since", True),
         (
             ChangeOutcome("undone", "the driver refused", ("detail",), next_step="aliquot show"),
-            "Failed, and undone: the driver refused",
+            "Failed and reverted: the driver refused",
             True,
         ),
-        (ChangeOutcome("partial", "half"), "Failed, not all undone: half", True),
+        (ChangeOutcome("partial", "half"), "Failed, partly reverted: half", True),
     ],
 )
 def test_how_it_ended(done: ChangeOutcome, words_there: str, again: bool) -> None:
     source = StubSource(stub.fleet(), done=done)
-    desk = PendingChanges(source)
-    path = sheet(source, desk, apply=True)
-    read = document(source, path, desk=desk)
+    pending = PendingChanges(source)
+    path = pending_page(source, pending, apply=True)
+    read = document(source, path, pending=pending)
     assert words_there in read.text
-    assert ("Look again" in read.text) is again
-    assert "/apply" not in html(source, path, desk=desk)
+    assert ("Plan again" in read.text) is again
+    assert "/apply" not in html(source, path, pending=pending)
 
 
-def test_a_blocked_plan_names_holders_and_ways_out() -> None:
+def test_a_blocked_plan_names_holders_and_next_steps() -> None:
     source = StubSource(stub.fleet(), preview=stub.blocked())
-    desk = PendingChanges(source)
-    path = sheet(source, desk)
-    read = document(source, path, desk=desk)
-    for word in ("There is no way", "HELD", "process 4711 (python)", "4g.20gb,2g.10gb", "aliquot show", "Nothing was"):
+    pending = PendingChanges(source)
+    path = pending_page(source, pending)
+    read = document(source, path, pending=pending)
+    for word in ("No valid plan", "HELD", "process 4711 (python)", "4g.20gb,2g.10gb", "aliquot show", "Nothing was"):
         assert word in read.text
-    page = html(source, path, desk=desk)
+    page = html(source, path, pending=pending)
     assert "/apply" not in page
     assert 'name="policy" value="force"' in page
     assert 'name="policy" value="wait"' in page
 
 
-def test_nothing_to_do_is_said() -> None:
+def test_nothing_to_do_is_reported() -> None:
     source = StubSource(stub.fleet(), preview=ChangePreview("nothing", ("dgx-1",), summary="nothing to do"))
-    desk = PendingChanges(source)
-    assert "already as asked" in document(source, sheet(source, desk), desk=desk).text
+    pending = PendingChanges(source)
+    assert "already matches the request" in document(source, pending_page(source, pending), pending=pending).text
 
 
 # -- size
@@ -295,11 +295,11 @@ def test_a_thousand_nodes_stay_light(record_property: Callable[[str, object], No
 def test_a_row_is_drawn_again_only_when_its_node_changed() -> None:
     fleet = stub.many(50)
     before = {r.id: r.key for r in shown(StubSource(fleet), "/").regions}
-    looks = list(fleet.nodes)
-    looks[7] = replace(looks[7], error="away", revision=99999)
-    after = {r.id: r.key for r in shown(StubSource(replace(fleet, nodes=tuple(looks), revision=2)), "/").regions}
+    observations = list(fleet.nodes)
+    observations[7] = replace(observations[7], error="away", revision=99999)
+    after = {r.id: r.key for r in shown(StubSource(replace(fleet, nodes=tuple(observations), revision=2)), "/").regions}
     differ = {id for id in after if before[id] != after[id]}
-    assert differ == {f"row-{words.key(looks[7].name)}", "figures"}
+    assert differ == {f"row-{words.key(observations[7].name)}", "figures"}
 
 
 def test_asks_of_the_pages_are_read(source: StubSource) -> None:

@@ -1,4 +1,4 @@
-"""Any inventory can be shown, and its pictures are true: they cover each GPU once, and say in words what they draw."""
+"""Any inventory can be shown. Its pictures cover each GPU once and have correct text alternatives."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.placement import PlacedText, Placement
+from aliquot.core.model.plan import Drift, DriftInstance
 from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.core.planner.verify import verify
 from aliquot.core.rendering.vgpu_picture import DrawnVgpu
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import gpu_bars as pictures
 from aliquot.dashboard.node_strips import strip
-from aliquot.dashboard.pages.gpu_view import gpu_view
+from aliquot.dashboard.pages.gpu_view import _odd, gpu_view
 from aliquot.dashboard.view_models import ObservedFleet, ObservedNode
 from laws.property import strategies, vgpu_strategies
 from support.selection import laws
@@ -26,21 +28,21 @@ ANY = laws(60)
 replace = msgspec.structs.replace
 
 
-def drawn(look: ObservedNode) -> None:
-    """Every page that has something of the node."""
-    source = StubSource(ObservedFleet((look,), 1, ready=True))
+def drawn(observation: ObservedNode) -> None:
+    """Render every page that shows the node."""
+    source = StubSource(ObservedFleet((observation,), 1, ready=True))
     document(source, "/")
-    document(source, words.path("nodes", look.name))
-    for gpu in look.inventory.gpus if look.inventory else ():
-        path = words.path("nodes", look.name, "gpus", gpu.pci)
+    document(source, words.path("nodes", observation.name))
+    for gpu in observation.inventory.gpus if observation.inventory else ():
+        path = words.path("nodes", observation.name, "gpus", gpu.pci)
         document(source, path)
-        family = look.inventory.family(gpu) if look.inventory and gpu.family and gpu.mig.capable else None
+        family = observation.inventory.family(gpu) if observation.inventory and gpu.family and gpu.mig.capable else None
         for profile in family.profiles[:2] if family else ():
             document(source, f"{path}?want={profile.name.replace('+', '%2B')}")
 
 
 def covered(bar: pictures.GpuBar) -> None:
-    """The blocks lie side by side from one end to the other."""
+    """Assert that the blocks cover the bar without gaps or overlaps."""
     at = 0.0
     for block in bar.blocks:
         assert abs(block.x - at) < 0.02, bar
@@ -53,11 +55,11 @@ def covered(bar: pictures.GpuBar) -> None:
 def test_any_divided_gpu_can_be_shown(case: tuple[Inventory, Desired], name: str) -> None:
     inventory, desired = case
     drift = verify(inventory, desired)
-    look = ObservedNode(name, replace(inventory, node=name), stub.NOW, drift=drift, usage=stub.usage(inventory))
-    drawn(look)
+    observation = ObservedNode(name, replace(inventory, node=name), stub.NOW, drift=drift, usage=stub.usage(inventory))
+    drawn(observation)
     for gpu in inventory.gpus:
         found = find_fragmentation(inventory, gpu)
-        shown = gpu_view(look, inventory, gpu, found)
+        shown = gpu_view(observation, inventory, gpu, found)
         covered(shown.bar)
         if found:
             for instance in gpu.instances:
@@ -75,10 +77,10 @@ def test_any_divided_gpu_can_be_shown(case: tuple[Inventory, Desired], name: str
 @given(vgpu_strategies.nodes())
 def test_any_shared_gpu_can_be_shown(case: tuple[Inventory, Desired]) -> None:
     inventory, _ = case
-    look = ObservedNode("vm-host", replace(inventory, node="vm-host"), stub.NOW)
-    drawn(look)
+    observation = ObservedNode("vm-host", replace(inventory, node="vm-host"), stub.NOW)
+    drawn(observation)
     for gpu in inventory.gpus:
-        shown = gpu_view(look, inventory, gpu).bar
+        shown = gpu_view(observation, inventory, gpu).bar
         covered(shown)
 
 
@@ -114,10 +116,33 @@ def test_numbers_and_ages_have_units() -> None:
     assert words.percent(0.374) == "37 % busy"
     assert words.listed(["a"]) == "a"
     assert words.listed([]) == ""
-    assert words.placed("3g.20gb at 4:4 with 1c.3g.20gb") == "3g.20gb on slices 4-7 with 1c.3g.20gb"
-    assert words.placed("moves to 6:1, in the way of 4g.20gb at 0:4") == (
-        "moves to slice 6, in the way of 4g.20gb on slices 0-3"
+    extra = DriftInstance("3g.20gb", "4:4", 3, ("1c.3g.20gb",))
+    assert words.drift(Drift("p", "extra", "text", instance=extra)) == (
+        "GPU p: 3g.20gb on slices 4-7 (id 3, 1c.3g.20gb) should not be there"
     )
-    assert words.placed("moved from 2:2") == "moved from slices 2-3"
+    filled = DriftInstance("3g.20gb", "4:4", 3, ("3g.20gb",))
+    assert words.drift(Drift("p", "extra", "text", instance=filled)) == (
+        "GPU p: 3g.20gb on slices 4-7 (id 3) should not be there"
+    )
+    assert words.drift(Drift("p", "mode", "MIG mode is disabled")) == "MIG mode is disabled"
     assert words.clean("a\u202eb\nc") == "a\ufffdb\ufffdc"
     assert len(words.clean("x" * 300)) == 120
+
+
+def test_placements_in_sentences_are_shown_as_slices() -> None:
+    blocked = PlacedText("blocks ", ("4g.20gb", Placement(0, 4)))
+    moved = PlacedText.joined(", ", (PlacedText("moves to ", Placement(6, 1)), blocked))
+    assert moved == "moves to 6:1, blocks 4g.20gb at 0:4"
+    assert words.sentence(moved, 300) == "moves to slice 6, blocks 4g.20gb on slices 0-3"
+    held = PlacedText(moved, "; held by \u202ejob")
+    assert words.sentence(held, 300).endswith(" on slices 0-3; held by \ufffdjob")
+    assert words.sentence(held, 20) == "moves to slice 6, b…"
+    assert words.sentence("3g.20gb at 4:4", 300) == "3g.20gb at 4:4"
+
+
+def test_only_the_instance_that_should_not_be_there_is_marked() -> None:
+    gpu = stub.dgx().gpus[6]
+    ordered = sorted(gpu.instances, key=lambda i: i.place.start)
+    extra = DriftInstance(ordered[1].profile, ordered[1].placement, ordered[1].id)
+    drift = (Drift(gpu.pci, "extra", "text", instance=extra), Drift(gpu.pci, "mode", "text"))
+    assert _odd(gpu, drift) == ("b",)

@@ -1,4 +1,4 @@
-"""Forms: what is asked is read back, every fault is said at once, and the pages' own forms ask what they say."""
+"""Forms: requests survive the round trip, all errors are reported at once, and the pages' own forms are valid."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ asks: st.SearchStrategy[AnyChangeRequest] = st.one_of(
 
 
 def sent(fields: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
-    """As a browser sends fields of these names."""
+    """Group fields by name as a browser sends them."""
     form: dict[str, list[str]] = {}
     for field, value in fields:
         form.setdefault(field, []).append(value)
@@ -76,12 +76,12 @@ def test_what_is_asked_is_read_back(ask: AnyChangeRequest) -> None:
     )
 )
 def test_any_form_is_an_ask_or_a_sentence(form: dict[str, list[str]]) -> None:
-    said = ""
+    output = ""
     try:
         parse_change_request(form)
     except ConfigError as error:
-        said = " ".join((error.brief, *error.details))
-    assert "\n" not in said
+        output = " ".join((error.brief, *error.details))
+    assert "\n" not in output
 
 
 def test_all_faults_come_at_once() -> None:
@@ -98,17 +98,17 @@ def test_all_faults_come_at_once() -> None:
     ("form", "word"),
     [
         ({}, "is missing"),
-        ({"ask": ["destroy-all"]}, "nobody can ask"),
-        ({"ask": ["vgpus"], "type": ["A2-4Q"]}, "no place for a vGPU is chosen"),
+        ({"ask": ["destroy-all"]}, "unknown kind of request"),
+        ({"ask": ["vgpus"], "type": ["A2-4Q"]}, "no place for a vGPU is selected"),
         ({"ask": ["vgpus"], "places": ["a/b"]}, "vGPU type is missing"),
         ({"ask": ["functions"], "gpus": ["a/b"], "on": ["perhaps"]}, "on or off"),
-        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.1g.5gb": ["many"]}, "'many' is no number"),
-        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.1g.5gb": ["999"]}, "'999' is no number"),
+        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.1g.5gb": ["many"]}, "'many': use 0 to"),
+        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.1g.5gb": ["999"]}, "'999': use 0 to"),
         ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.large": ["1"]}, "not a MIG profile name"),
-        ({"ask": ["repair"], "node": ["a", "b"]}, "given 2 times"),
-        ({"ask": ["repair"], "node": ["a\nb"]}, "cannot be printed"),
+        ({"ask": ["repair"], "node": ["a", "b"]}, "2 different values"),
+        ({"ask": ["repair"], "node": ["a\nb"]}, "unprintable"),
         ({"ask": ["repair"], "node": ["a" * 3000]}, "longer than"),
-        ({"ask": ["config"], "nodes": ["  "], "config": ["x"]}, "no node is chosen"),
+        ({"ask": ["config"], "nodes": ["  "], "config": ["x"]}, "no node is selected"),
         ({"ask": ["repair"], "node": ["a"], "policy": ["wait"], "timeout_s": ["nan"]}, "'nan'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_counts_become_a_geometry() -> None:
 
 
 def forms(page: str) -> list[dict[str, list[str]]]:
-    """The fields of each form that posts to ``/asks``: what is hidden, and what is filled in already."""
+    """Return the hidden and prefilled fields of each form that posts to ``/asks``."""
     found = []
     for body in re.findall(r'<form[^>]*action="/asks"[^>]*>(.*?)</form>', page, re.S):
         fields: dict[str, list[str]] = {}
@@ -151,11 +151,11 @@ def test_every_form_of_every_page_can_be_sent() -> None:
             assert form.pop("csrf") == ["the-csrf"], path
             extra = {"gpus": ["n/g"], "places": ["n/p"], "devices": ["d"], "on": ["on"], "type": ["A2-4Q"]}
             if any("\x00" in v or "\n" in v or "\u202e" in v for values in form.values() for v in values):
-                continue  # a machine with such a name cannot be asked for
+                continue  # a VM with such a name cannot be requested
             if form.get("mig") == [""]:
-                form["mig"] = ["empty"]  # a browser insists on something being typed
+                form["mig"] = ["empty"]  # a browser requires a value
             if form.get("type") == [""]:
-                form["clear"] = ["on"]  # the button that makes vGPUs is off, the one that destroys them is not
+                form["clear"] = ["on"]  # only the button that destroys vGPUs is enabled
             ask = parse_change_request({**extra, **form})
             kinds.add(type(ask))
     assert kinds == {

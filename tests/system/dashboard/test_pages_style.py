@@ -1,4 +1,4 @@
-"""The style sheet: what is written on what can be read, in light and dark (WCAG AA), and classes are there."""
+"""The style sheet: text contrast in light and dark (WCAG AA), and existing classes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WRITTEN = [
     *(("soft", f"{mood}-back") for mood in ("good", "odd", "bad")),
     ("ink", "good-back"),
 ]
-"""Text colour and what it stands on: 4.5 to 1."""
+"""Text colour and its background: 4.5 to 1."""
 SEEN = [("edge", "surface"), ("idle-edge", "surface"), ("held", "surface"), ("fresh-edge", "surface")]
 SEEN += [("lost-edge", "surface"), ("idle-edge", "idle"), ("bad", "idle"), ("link", "page")]
-"""Outlines that carry meaning: 3 to 1."""
+"""Outlines with a meaning: 3 to 1."""
 
 
 def colours(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What strangers, other pages in a browser, and other programs of the machine can do to the page: nothing."""
+"""Protection against strangers, other pages in the browser, and other programs on the host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASK = {"ask": "cut", "node": "n1", "gpu": "0000:07:00.0", "mig": "1g.5gb"}
 EVERY_PATH = ("/", "/login", "/healthz", "/nowhere", "/static/nothing.js", "/broken", "/live?page=/", "/plans/x")
 
 
-def test_strangers_see_the_login_page_alone(client: Client) -> None:
+def test_unauthenticated_clients_see_only_the_login_page(client: Client) -> None:
     for path in ("/", "/plans/x", "/broken"):
         answer = client.get(path)
         assert answer.status_code == 303, path
@@ -45,10 +45,10 @@ def test_strangers_see_the_login_page_alone(client: Client) -> None:
         assert "n1" not in client.get(path).text
 
 
-def test_a_wrong_token_is_told_in_a_sentence_and_never_repeated(client: Client) -> None:
+def test_a_wrong_token_is_reported_in_a_sentence_and_never_repeated(client: Client) -> None:
     answer = client.post("/login", {"token": "my-secret-guess", "next": "/"})
     assert answer.status_code == 401
-    assert "opens nothing" in answer.text
+    assert "Invalid token" in answer.text
     assert "the token of the test" in answer.text
     assert "my-secret-guess" not in answer.text
     assert "set-cookie" not in answer.headers
@@ -62,7 +62,7 @@ def test_a_wrong_token_is_told_in_a_sentence_and_never_repeated(client: Client) 
 def test_wrong_tokens_are_throttled_and_the_right_one_enters_from_the_same_address(
     client: Client, served: Running
 ) -> None:
-    """One guesser behind a proxy must not lock out everybody else behind it."""
+    """One guesser behind a proxy must not lock out its other users."""
     answers = [client.post("/login", {"token": f"guess-{n}"}) for n in range(8)]
     assert answers[0].status_code == 401
     assert answers[-1].status_code == 429
@@ -72,12 +72,14 @@ def test_wrong_tokens_are_throttled_and_the_right_one_enters_from_the_same_addre
     with clients.client(served) as other:
         assert other.post("/login", {"token": TOKEN}).status_code == 303
         assert other.get("/").status_code == 200
-    assert client.get("/", authorization="Bearer guess-10").status_code == 429, "a right token ends no throttle"
+    assert client.get("/", authorization="Bearer guess-10").status_code == 429, (
+        "a valid token does not end the throttle"
+    )
     assert client.http.get(served.link).status_code == 303, "a ticket cannot be guessed: it is not throttled"
 
 
-class CountingDoor:
-    """Admits TOKEN, and counts what it is asked and how many questions are open at a time."""
+class CountingAuthenticator:
+    """An authenticator that admits TOKEN, and counts its calls and how many run at a time."""
 
     hint = "the token"
 
@@ -93,10 +95,10 @@ class CountingDoor:
         return Person("x") if token == TOKEN else None
 
 
-def test_guesses_reach_the_door_a_few_at_a_time_and_a_refused_token_not_again() -> None:
-    """In a cluster each question is a call of the API server."""
-    door = CountingDoor()
-    guard = gate.RequestGuard(door, sessions.LoginSessions(), secure=True, trusted=frozenset(), port=8470)
+def test_guesses_reach_the_api_server_a_few_at_a_time_and_a_refused_token_not_again() -> None:
+    """In a cluster, each check is a request to the API server."""
+    user = CountingAuthenticator()
+    guard = gate.RequestGuard(user, sessions.LoginSessions(), secure=True, trusted=frozenset(), port=8470)
     request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.1", 5)})
 
     async def status(token: str) -> int:
@@ -108,12 +110,12 @@ def test_guesses_reach_the_door_a_few_at_a_time_and_a_refused_token_not_again() 
 
     async def main() -> None:
         assert [await status("old") for _ in range(attempts.FREE + 3)] == [401] * attempts.FREE + [429] * 3
-        assert door.asked == attempts.FREE, "a token that was refused so often is not asked about"
-        door.most = 0
+        assert user.asked == attempts.FREE, "a token that was refused so often is not checked again"
+        user.most = 0
         statuses = await asyncio.gather(*(status(TOKEN if n == 30 else f"guess-{n}") for n in range(40)))
         assert statuses.count(429) == 39
         assert statuses[30] == 200
-        assert door.most == attempts.CHECKS
+        assert user.most == attempts.CHECKS
 
     asyncio.run(main())
 
@@ -124,7 +126,7 @@ def test_a_refused_token_is_asked_about_again_after_its_wait() -> None:
     for _ in range(attempts.FREE + 20):
         counted.count_wrong("192.0.2.1", "old")
     assert counted.wait("192.0.2.1", "old") == attempts.BACKOFF.longest
-    assert counted.wait("192.0.2.2", "old") == 0, "counted by address, too"
+    assert counted.wait("192.0.2.2", "old") == 0, "also counted by address"
     assert counted.wait("192.0.2.1", "new") == 0
     now[0] += attempts.BACKOFF.longest
     assert counted.wait("192.0.2.1", "old") == 0
@@ -156,14 +158,14 @@ def test_a_ticket_works_once_and_gives_a_strict_cookie(client: Client, served: R
 
 
 def test_a_ticket_that_another_site_links_to_goes_on_by_a_page(client: Client, served: Running) -> None:
-    """A redirect would count as the other site's request, and a strict cookie would stay behind."""
+    """A redirect would count as the other site's request, without the strict cookie."""
     answer = client.http.get(served.link, headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
     assert answer.status_code == 200
     assert 'http-equiv="refresh" content="0;url=/"' in answer.text
     assert "set-cookie" in answer.headers
-    told = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-    with clients.client(served) as stranger:
-        assert 'content="0;url=/plans/x?a=1&amp;b=2"' in stranger.http.get("/plans/x?a=1&b=2", headers=told).text
+    reported = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    with clients.client(served) as anonymous:
+        assert 'content="0;url=/plans/x?a=1&amp;b=2"' in anonymous.http.get("/plans/x?a=1&b=2", headers=reported).text
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_the_secret_of_another_session_is_worth_nothing(client: Client, served: 
 
 
 def test_a_name_that_points_here_is_not_answered(client: Client) -> None:
-    """DNS rebinding: the browser takes the attacker's name for the origin, and would let him read."""
+    """With DNS rebinding, the browser treats the attacker's name as the origin and lets the attacker's page read."""
     client.login()
     for host in (
         "evil.example",
@@ -286,7 +288,7 @@ def test_a_fault_of_ours_tells_nothing_of_the_program(client: Client) -> None:
     assert answer.status_code == 500
     for inside in ("secret in a fault", "ZeroDivision", "Traceback", ".py"):
         assert inside not in answer.text
-    assert "fault of Aliquot" in answer.text
+    assert "internal error of Aliquot" in answer.text
 
 
 def test_a_page_that_is_not_there_names_the_nearest(client: Client) -> None:
@@ -310,7 +312,7 @@ def test_hostile_addresses_are_shown_as_text(client: Client) -> None:
     "target",
     ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "", "/a\r\nb", "/\tb"],
 )
-def test_the_login_sends_nobody_elsewhere(target: str) -> None:
+def test_the_login_redirects_to_no_other_site(target: str) -> None:
     assert local_path(target) == "/"
 
 
@@ -377,13 +379,13 @@ def test_programs_say_their_token_each_time_and_need_no_form(client: Client, sou
 
 
 def test_a_program_that_asks_for_more_than_half_a_day_has_live_pages_all_the_time() -> None:
-    """A proxy that says the token knows no login and no logout."""
+    """A proxy that sends the token has neither login nor logout."""
     now, person = [1000.0], Person("proxy")
     kept = sessions.LoginSessions(lambda: now[0])
-    door = TokenAuthenticator(TOKEN, person, "the token")
-    guard = gate.RequestGuard(door, kept, secure=True, trusted=frozenset(), port=8470, clock=lambda: now[0])
-    said = [(b"authorization", f"Bearer {TOKEN}".encode())]
-    request = Request({"type": "http", "method": "GET", "path": "/", "headers": said, "client": ("192.0.2.1", 5)})
+    authenticator = TokenAuthenticator(TOKEN, person, "the token")
+    guard = gate.RequestGuard(authenticator, kept, secure=True, trusted=frozenset(), port=8470, clock=lambda: now[0])
+    messages = [(b"authorization", f"Bearer {TOKEN}".encode())]
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": messages, "client": ("192.0.2.1", 5)})
 
     async def main() -> None:
         while now[0] < 1000 + sessions.ABSOLUTE_S * 1.2:
@@ -403,8 +405,10 @@ def test_a_wrong_token_of_a_program_counts_once(client: Client, served: Running)
 
 def test_two_pages_of_one_machine_do_not_log_each_other_out() -> None:
     def cookie(port: int, secure: bool) -> str:
-        door = TokenAuthenticator(TOKEN, Person("x"), "the token")
-        return gate.RequestGuard(door, sessions.LoginSessions(), secure=secure, trusted=frozenset(), port=port).cookie
+        authenticator = TokenAuthenticator(TOKEN, Person("x"), "the token")
+        return gate.RequestGuard(
+            authenticator, sessions.LoginSessions(), secure=secure, trusted=frozenset(), port=port
+        ).cookie
 
     assert cookie(8470, True).startswith("__Host-")
     assert len({cookie(port, secure) for port in (8470, 8471) for secure in (True, False)}) == 4
@@ -419,13 +423,13 @@ def test_who_may_only_look_changes_nothing(source: ToySource) -> None:
         for path in ("/asks", "/plans/x/apply", "/plans/x/again"):
             answer = client.post(path, {**ASK, "csrf": client.csrf})
             assert answer.status_code == 403
-            assert "change nothing" in answer.text
-        assert "may look, not change" in client.get("/").text
+            assert "read-only access" in answer.text
+        assert "(read-only)" in client.get("/").text
         assert client.post("/logout", {"csrf": client.csrf}).status_code == 303
     assert not source.applied
 
 
-def test_a_source_that_is_not_ready_is_told(client: Client, source: ToySource) -> None:
+def test_a_source_that_is_not_ready_is_reported(client: Client, source: ToySource) -> None:
     from aliquot.dashboard.view_models import ObservedFleet
 
     client.login()
@@ -436,7 +440,7 @@ def test_a_source_that_is_not_ready_is_told(client: Client, source: ToySource) -
     assert "retry-after" in answer.headers
 
 
-_AS_NOBODY = """
+_AS_UNPRIVILEGED = """
 import encodings.idna, os, sys, urllib.request
 os.setuid(65534)
 asked = urllib.request.Request(sys.argv[1], headers={"cookie": sys.argv[2], "accept": "application/json"})
@@ -449,19 +453,21 @@ except urllib.error.HTTPError as refusal:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_cookie_that_another_user_of_the_machine_got_hold_of_opens_nothing(client: Client, served: Running) -> None:
-    """Browsers send it to every port of 127.0.0.1, and each of these may be anybody's."""
+    """Browsers send it to every port of 127.0.0.1, and any user can listen on one."""
     client.login()
     cookie = "; ".join(f"{name}={value}" for name, value in client.http.cookies.items())
-    words = [sys.executable, "-I", "-c", _AS_NOBODY, f"{served.url}/", cookie]
+    words = [sys.executable, "-I", "-c", _AS_UNPRIVILEGED, f"{served.url}/", cookie]
     other = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert other.stdout.strip() == "401", other
-    assert client.get("/").status_code == 200, "and its owner stays in"
-    own = [sys.executable, "-I", "-c", _AS_NOBODY.replace("os.setuid(65534)", ""), f"{served.url}/", cookie]
+    assert client.get("/").status_code == 200, "the owner stays logged in"
+    own = [sys.executable, "-I", "-c", _AS_UNPRIVILEGED.replace("os.setuid(65534)", ""), f"{served.url}/", cookie]
     assert subprocess.run(own, capture_output=True, text=True, timeout=60, check=False).stdout.strip() == "200"
 
 
-def test_strangers_cannot_take_every_open_file(monkeypatch: pytest.MonkeyPatch, source: ToySource) -> None:
-    """A change needs them, too, and must not fail in the middle. Who asks at once is answered all the same."""
+def test_unauthenticated_clients_cannot_take_every_open_file(
+    monkeypatch: pytest.MonkeyPatch, source: ToySource
+) -> None:
+    """A change needs them too and must not fail. Prompt requests are still answered."""
     monkeypatch.setattr(patience.LimitedConnection, "most", 40)
     with running(source, ROUTES, templates=TEMPLATES) as served, clients.client(served) as one, ExitStack() as stack:
         one.login()
@@ -482,10 +488,10 @@ def test_who_opens_a_connection_and_dawdles_is_cut_off(monkeypatch: pytest.Monke
     head = "\r\n".join((*lines, "Content-Type: application/x-www-form-urlencoded", "", ""))
     with running(source, ROUTES, templates=TEMPLATES) as served:
         port = int(served.url.rpartition(":")[2])
-        for said, then in ((b"", b""), (b"GET / HTTP/1.1\r\nHo", b""), (head.encode() + b"tok", b"HTTP/1.1 408")):
+        for answer, then in ((b"", b""), (b"GET / HTTP/1.1\r\nHo", b""), (head.encode() + b"tok", b"HTTP/1.1 408")):
             with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
                 began = time.monotonic()
-                connection.sendall(said)
+                connection.sendall(answer)
                 got = b""
                 try:
                     while part := connection.recv(65536):
@@ -497,7 +503,7 @@ def test_who_opens_a_connection_and_dawdles_is_cut_off(monkeypatch: pytest.Monke
         with clients.client(served) as client:
             client.login()
             time.sleep(0.5)
-            assert client.get("/").status_code == 200, "a kept connection may rest between two requests"
+            assert client.get("/").status_code == 200, "a connection may be idle between two requests"
 
 
 def test_who_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, source: ToySource) -> None:
@@ -519,7 +525,7 @@ def test_who_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, source:
             with suppress(httpx2.HTTPError), clients.client(served) as other:
                 if other.get("/healthz").text == "ok\n":
                     return
-            assert time.monotonic() < deadline, "two who read nothing keep everybody out"
+            assert time.monotonic() < deadline, "two clients that read nothing block all others"
             time.sleep(0.1)
 
 
@@ -534,7 +540,7 @@ def test_nothing_secret_is_logged_and_no_line_can_be_forged(
     client.get("/broken")
     client.get("/broken", authorization=f"Bearer {TOKEN}")
     log.warning("said %s", "one\n2026 INFO forged \x1b[31m")
-    assert "ZeroDivisionError" in caplog.text, "the log has what the page has not"
+    assert "ZeroDivisionError" in caplog.text, "the log contains what the page hides"
     for secret in (link.rpartition("=")[2], "guess-guess-guess", TOKEN, *dict(client.http.cookies).values()):
         assert secret not in caplog.text
     assert "said one?2026 INFO forged ?[31m" in caplog.text
@@ -550,14 +556,14 @@ def test_a_token_that_was_taken_back_ends_its_session(source: ToySource) -> None
 
         async def admit(token: str) -> Person | None:
             assert token == TOKEN
-            if answers[0] == "nobody can tell":
+            if answers[0] == "unavailable":
                 raise BlockedError("the API server is away")
             return Person("anna", token=TOKEN, groups=("staff",)) if answers[0] == "yes" else None
 
-        served.door.admit = admit  # type: ignore[method-assign]
+        served.user.admit = admit  # type: ignore[method-assign]
         with clients.client(served) as client:
             client.login()
-            for answer, status in (("yes", 200), ("nobody can tell", 200), ("no", 303), ("yes", 303)):
+            for answer, status in (("yes", 200), ("unavailable", 200), ("no", 303), ("yes", 303)):
                 answers[0] = answer
                 now[0] += gate.RECHECK_S + 1
                 assert client.get("/").status_code == status, answer

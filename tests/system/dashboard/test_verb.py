@@ -1,4 +1,4 @@
-"""``aliquot dashboard`` as somebody types it: what it shows, to whom it opens, how it ends."""
+"""The command ``aliquot dashboard``: what it shows, who can log in, how it stops."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ def _csrf(http: httpx2.Client) -> str:
     return found[1]
 
 
-def test_somebody_opens_the_link_and_ctrl_c_ends_it(state: Path) -> None:
+def test_a_user_opens_the_link_and_ctrl_c_ends_it(state: Path) -> None:
     with Program(state) as program:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/login\?token=[\w-]{43}", program.link)
-        program.until(lambda: "Ctrl-C ends the page" in program.told)
-        assert "the one simulated node" in program.told
+        program.until(lambda: "Press Ctrl-C to stop" in program.reported)
+        assert "the one simulated node" in program.reported
         with closing(_login(program)) as http:
             program.until(lambda: 'href="/nodes/one"' in http.get("/").text)
-        program.until(lambda: "Ctrl-C ends the page" in program.told)
-        token = re.search(r"with the token (\S+)", program.told)
+        program.until(lambda: "Press Ctrl-C to stop" in program.reported)
+        token = re.search(r"with the token (\S+)", program.reported)
         assert token is not None
         assert httpx2.get(f"{program.url}/", headers={"authorization": f"Bearer {token[1]}"}).status_code == 200
         program.signal()
         assert program.wait() == 0
-        assert "Traceback" not in program.told
+        assert "Traceback" not in program.reported
 
 
 @pytest.mark.parametrize("bearer", [False, True])
 def test_it_ends_with_pages_open(state: Path, bearer: bool) -> None:
-    with Program(state, "--node", "one") as program:
+    with Program(state, "--sim", "one") as program:
         with closing(_login(program)) as http:
-            program.until(lambda: "Ctrl-C ends the page" in program.told)
-            token = re.search(r"with the token (\S+)", program.told)
+            program.until(lambda: "Press Ctrl-C to stop" in program.reported)
+            token = re.search(r"with the token (\S+)", program.reported)
             assert token is not None
             if bearer:
                 http.cookies.clear()
@@ -71,11 +71,11 @@ def test_it_ends_with_pages_open(state: Path, bearer: bool) -> None:
                 assert next(lines) == "event: hello"
                 program.signal(signal.SIGTERM)
                 began = time.monotonic()
-                assert "ended" not in "".join(lines), "the end of the page is no logout"
+                assert "ended" not in "".join(lines), "a shutdown is not a logout"
                 assert program.wait() == 0
         assert time.monotonic() - began < 30
-        assert "simulated node one" in program.told
-        assert "Traceback" not in program.told
+        assert "simulated node one" in program.reported
+        assert "Traceback" not in program.reported
 
 
 def test_a_change_under_way_is_waited_for(state: Path) -> None:
@@ -87,12 +87,12 @@ def test_a_change_under_way_is_waited_for(state: Path) -> None:
         assert http.post(f"{plan.headers['location']}/apply", data={"csrf": form["csrf"]}).status_code == 303
         program.signal()
         assert program.wait() == 0
-    assert "A change is under way" in program.told, "a reset takes seconds here, as on real GPUs"
-    assert re.search(r"INFO done: .*0000:01:00\.0.*: Done: ", program.told), program.told
-    assert aliquot(state, "show", "--node", "one").stdout.count("1g.5gb") >= 7
+    assert "A change is in progress" in program.reported, "a reset takes seconds here, as on real GPUs"
+    assert re.search(r"INFO done: .*0000:01:00\.0.*: Done: ", program.reported), program.reported
+    assert aliquot(state, "show", "--sim", "one").stdout.count("1g.5gb") >= 7
 
 
-def test_a_port_that_is_taken_is_told_with_a_way_out(state: Path) -> None:
+def test_a_port_that_is_taken_is_reported_with_a_way_out(state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = aliquot(state, "dashboard", "--listen", f"127.0.0.1:{port}")
@@ -102,27 +102,30 @@ def test_a_port_that_is_taken_is_told_with_a_way_out(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
-        (("--listen", "0.0.0.0:0"), "everybody on the way reads along"),
-        (("--listen", "[::]:0"), "everybody on the way reads along"),
+        (("--listen", "0.0.0.0:0"), "the traffic can be read on the network"),
+        (("--listen", "[::]:0"), "the traffic can be read on the network"),
         (("--listen", "nonsense:port"), "is not ADDRESS:PORT"),
         (("--listen", "::1:8470"), "in brackets"),
         (("--listen", "127.0.0.1:70000"), "is not ADDRESS:PORT"),
-        (("--listen", "203.0.113.7:0", "--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"), "cannot be used"),
+        (
+            ("--listen", "203.0.113.7:0", "--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"),
+            "cannot use the certificate",
+        ),
         (("--tls-cert", "c"), "go together"),
-        (("--fleet", "--node", "one"), "one page shows one thing"),
-        (("--node", "two"), "two"),
+        (("--fleet", "--sim", "one"), "only one of --fleet and --sim can be given"),
+        (("--sim", "two"), "two"),
         (("--token-file", "/nowhere/token"), "cannot read the token file"),
-        (("--token-file", "/dev/null"), "no token of 16 characters"),
-        (("--allowed-host", "https://x/"), "is no name"),
+        (("--token-file", "/dev/null"), "one word of at least 16 characters"),
+        (("--allowed-host", "https://x/"), "'https://x/'"),
         (("-f", "/nowhere/file.yaml"), "cannot read the config file"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence(state: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_is_reported_in_a_sentence(state: Path, words: tuple[str, ...], output: str) -> None:
     done = aliquot(state, "dashboard", *(() if "--listen" in words else ("--listen", "127.0.0.1:0")), *words)
     assert done.returncode in (2, 20), done.stderr
-    assert said in done.stderr
+    assert output in done.stderr
     assert "Traceback" not in done.stderr
     assert not done.stdout
 
@@ -141,7 +144,7 @@ def test_a_token_of_ones_own_is_never_printed(state: Path, tmp_path: Path) -> No
     secret.chmod(0o600)
     with Program(state, "--token-file", str(secret), "--read-only", "--allowed-host", "gpu.example.org") as program:
         assert program.link == f"{program.url}/"
-        program.until(lambda: "Ctrl-C ends the page" in program.told)
+        program.until(lambda: "Press Ctrl-C to stop" in program.reported)
         http = httpx2.Client(base_url=program.url, trust_env=False, timeout=30)
         with http:
             proxied = {"host": "gpu.example.org", "origin": "https://gpu.example.org", "x-forwarded-proto": "https"}
@@ -152,8 +155,8 @@ def test_a_token_of_ones_own_is_never_printed(state: Path, tmp_path: Path) -> No
             assert http.post("/login", data={"token": "my-very-own-secret-token"}, headers=foreign).status_code == 403
         program.signal()
         assert program.wait() == 0
-        assert "my-very-own" not in program.told + program.link
-        assert "nobody can change anything" in program.told
+        assert "my-very-own" not in program.reported + program.link
+        assert "changes are disabled" in program.reported
 
 
 def test_where_the_page_is_served_is_read_as_people_write_it() -> None:

@@ -1,4 +1,4 @@
-"""The smallest source, and pages that show little: what the server does is tested with them, not how pages look."""
+"""A minimal source and minimal pages, for tests of the server rather than of the pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from aliquot.foundation.callbacks import Report
 
 
 class ToySource:
-    """Nodes that are what a test says. ``hold`` keeps changes from ending; each change makes older previews void."""
+    """A source with the nodes of a test. ``hold`` delays the end of changes. Each change invalidates older previews."""
 
     kind, title = "simulator", "a toy"
     virtual = VirtualizationView()
@@ -41,16 +41,16 @@ class ToySource:
         self._state = 0
         self._news = asyncio.Event()
 
-    def set(self, *looks: ObservedNode) -> None:
-        """From now on the fleet is this."""
-        self.fleet = ObservedFleet(looks, self.fleet.revision + 1, ready=True)
+    def set(self, *observations: ObservedNode) -> None:
+        """Replace the fleet."""
+        self.fleet = ObservedFleet(observations, self.fleet.revision + 1, ready=True)
         self._news.set()
         self._news = asyncio.Event()
 
-    def say(self, name: str, message: str) -> None:
-        """One node has another message."""
-        looks = [msgspec.structs.replace(n, message=message) if n.name == name else n for n in self.fleet.nodes]
-        self.set(*looks)
+    def report(self, name: str, message: str) -> None:
+        """Set the message of one node."""
+        observations = [msgspec.structs.replace(n, message=message) if n.name == name else n for n in self.fleet.nodes]
+        self.set(*observations)
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -63,19 +63,19 @@ class ToySource:
         act = ActionLine("n1", "0000:07:00.0", "create", "a", "1g.5gb", "asked")
         return ChangePreview(f"a change for {who.name}", ("n1",), actions=(act,), secret=self._state)
 
-    async def execute(self, preview: ChangePreview, who: Person, tell: Report) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         self.carried += 1
         if preview.secret != self._state:
             return ChangeOutcome("refused", "the node changed since this was planned", code="MOVED")
         self._state += 1
         self.applied.append((who.name, preview.title))
-        await asyncio.to_thread(self._work, tell)
+        await asyncio.to_thread(self._work, report)
         return ChangeOutcome("done", "it is done")
 
-    def _work(self, tell: Report) -> None:
-        tell("first")
+    def _work(self, report: Report) -> None:
+        report("first")
         assert self.hold.wait(60)
-        tell("last")
+        report("last")
 
     async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         return ()
@@ -95,10 +95,10 @@ async def _nodes(visit: Visit) -> PageContent:
 
 
 async def _plan(visit: Visit) -> PageContent:
-    sheet = visit.pending_changes.find(visit.params["id"])
-    if sheet is None:
+    change = visit.pending_changes.find(visit.params["id"])
+    if change is None:
         return PageContent("toy/nodes.html", "No such plan", status=404)
-    return PageContent("toy/plan.html", "Plan", (Region("plan", "toy/sheet.html", sheet, {"sheet": sheet}),))
+    return PageContent("toy/plan.html", "Plan", (Region("plan", "toy/sheet.html", change, {"sheet": change}),))
 
 
 async def _broken(visit: Visit) -> PageContent:

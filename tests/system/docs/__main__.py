@@ -1,4 +1,6 @@
-"""``python -m system.docs [--update] [PAGE...]`` in ``tests``: type pages, and write what was printed into them."""
+"""``python -m system.docs [--update] [PAGE...]`` in ``tests``: run the commands of pages and write the output into
+them.
+"""
 
 from __future__ import annotations
 

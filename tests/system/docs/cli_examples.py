@@ -1,4 +1,4 @@
-"""The examples of docs/cli.md, each in a world where it has something to say."""
+"""The examples of docs/cli.md, each in an environment where it prints something."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from .worlds import shell
+from .environments import shell
 
 PAGE = "docs/cli.md"
-WORLDS = Path(__file__).with_name("cli_worlds.yaml")
+FRAMEWORKS = Path(__file__).with_name("cli_environments.yaml")
 STAYS_S = 4.0
-"""How long a command that runs until Ctrl-C is watched."""
+"""Seconds for which a command that runs until Ctrl-C is observed."""
 _INTERRUPTED = (0, 124, 130)
 
 
 class Example(msgspec.Struct, frozen=True):
-    """``unseen``: it makes the world, and is no example. ``stays``: it runs until it is interrupted."""
+    """A command. ``unseen``: it sets up the environment and is not in the page. ``stays``: it runs until Ctrl-C."""
 
     text: str
     exit: int = 0
@@ -28,15 +28,15 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """One world and what is typed in it, in order."""
+    """An environment and the commands to type in it, in order."""
 
-    world: str
+    environment: str
     typed: tuple[Example, ...]
 
 
 @cache
 def groups() -> tuple[Group, ...]:
-    rows = yaml.load(WORLDS.read_text(), yaml.CSafeLoader)
+    rows = yaml.load(FRAMEWORKS.read_text(), yaml.CSafeLoader)
     return tuple(Group(row["world"], tuple(_example(one) for one in row["typed"])) for row in rows)
 
 
@@ -50,9 +50,9 @@ def _example(one: str | dict[str, object]) -> Example:
 
 
 def typed(group: Group) -> list[str]:
-    """What is wrong with the examples of one world. Skips the test where that world cannot be."""
-    told: list[str] = []
-    with shell(tuple(group.world.split())) as (bash, words):
+    """Run the examples of an environment and return the errors. Skips the test if the environment cannot be set up."""
+    messages: list[str] = []
+    with shell(tuple(group.environment.split())) as (bash, words):
         for one in group.typed:
             text = one.text
             for name, value in words.items():
@@ -62,5 +62,5 @@ def typed(group: Group) -> list[str]:
             code, printed = bash.run(text)
             fine = code in _INTERRUPTED and "Traceback" not in printed if one.stays else code == one.exit
             if not fine:
-                told.append(f"{one.text}\nexit code {code}, and not {one.exit}; it printed:\n{printed}")
-    return told
+                messages.append(f"{one.text}\nexit code {code}, and not {one.exit}; it printed:\n{printed}")
+    return messages

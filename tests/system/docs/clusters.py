@@ -1,4 +1,4 @@
-"""Worlds with an API server: the stand-in, and the sandboxes of ``tools``."""
+"""Environments with an API server: the stand-in, and the sandboxes of ``tools``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from support import controllers
 from support.cluster import StandinCluster, kubectl_minor
 from support.deployed import AGENT
 
+from .environment import Environment
 from .pages import HOUSE
-from .world import World
 
-sys.path.append(str(HOUSE))  # for tools, which is no package of the tests
+sys.path.append(str(HOUSE))  # for tools, which is not in the tests' path
 
 
 @contextmanager
-def api(world: World, words: tuple[str, ...]) -> Iterator[None]:
+def api(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     _kubectl()
-    cluster = StandinCluster(world.folder)
+    cluster = StandinCluster(environment.folder)
     over = threading.Event()
     players = threading.Thread(target=_settled, args=(cluster, over), daemon=True)
     try:
-        world.env["KUBECONFIG"] = str(cluster.kubeconfig())
+        environment.env["KUBECONFIG"] = str(cluster.kubeconfig())
         players.start()
         yield
     finally:
@@ -40,7 +40,7 @@ def api(world: World, words: tuple[str, ...]) -> Iterator[None]:
 
 
 def _settled(cluster: StandinCluster, over: threading.Event) -> None:
-    """Kubernetes' own controllers: what is deleted goes, with what belongs to it."""
+    """Act as Kubernetes' own controllers: remove deleted objects and their dependents."""
     while not over.wait(0.5):
         with contextlib.suppress(AssertionError, OSError):
             controllers.settle(cluster)
@@ -51,25 +51,25 @@ def _settled(cluster: StandinCluster, over: threading.Event) -> None:
 
 
 @contextmanager
-def cluster(world: World, words: tuple[str, ...], manifest: str = AGENT) -> Iterator[None]:
+def cluster(environment: Environment, words: tuple[str, ...], manifest: str = AGENT) -> Iterator[None]:
     from tools.sandbox import Sandbox
 
     _kubectl()
-    box = Sandbox(world.folder, words[0], manifest)
+    box = Sandbox(environment.folder, words[0], manifest)
     try:
         box.start()
-        _taken(world, box.environment)
+        _taken(environment, box.environment)
         yield
     finally:
         box.stop()
 
 
 @contextmanager
-def operator(world: World, words: tuple[str, ...]) -> Iterator[None]:
-    """The same with the GPU Operator's ClusterPolicy, and nobody who acts on it."""
-    with cluster(world, words, "kubernetes-beside-operator/30-agent.yaml"):
-        config = {**os.environ, **world.env}
-        # The page waits until no pod has the operator's label, before it installs what runs here already.
+def operator(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
+    """Start the same cluster with the GPU Operator's ClusterPolicy, but without the operator."""
+    with cluster(environment, words, "kubernetes-beside-operator/30-agent.yaml"):
+        config = {**os.environ, **environment.env}
+        # The page waits until no pod has the operator's label before it installs what already runs here.
         pod = ["kubectl", "-n", "gpu-operator", "label", "pods", "-l", "app=nvidia-mig-manager", "app-"]
         subprocess.run(pod, env=config, check=True, capture_output=True)
         for name in ("definition", "policy"):
@@ -83,25 +83,25 @@ def operator(world: World, words: tuple[str, ...]) -> Iterator[None]:
 
 
 @contextmanager
-def machines(world: World, words: tuple[str, ...]) -> Iterator[None]:
+def machines(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     from tools.sandbox_machines import Machines
 
     _kubectl()
-    box = Machines(world.folder)
+    box = Machines(environment.folder)
     try:
         box.start()
-        _taken(world, box.environment)
+        _taken(environment, box.environment)
         assert box.site is not None
         assert box.site.controller is not None
-        world.words = {"localhost:8443": f"localhost:{box.site.controller.port}"}
+        environment.words = {"localhost:8443": f"localhost:{box.site.controller.port}"}
         yield
     finally:
         box.stop()
 
 
-def _taken(world: World, environment: dict[str, str]) -> None:
-    """What a sandbox adds to the environment."""
-    world.env.update({k: v for k, v in environment.items() if os.environ.get(k) != v})
+def _taken(cluster_environment: Environment, environment: dict[str, str]) -> None:
+    """Add the sandbox's environment variables."""
+    cluster_environment.env.update({k: v for k, v in environment.items() if os.environ.get(k) != v})
 
 
 def _kubectl() -> None:

@@ -1,4 +1,4 @@
-"""Is what a command printed what the page shows?"""
+"""Comparison of printed output with the output that a page shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VOLATILE = [
 
 
 def normal(line: str) -> str:
-    """A line without what differs from run to run. Its columns count only where nothing in it was replaced."""
+    """Return a line without the parts that vary between runs. Columns are compared only in lines without these."""
     text = line.rstrip()
     for pattern, word in _VOLATILE:
         text = pattern.sub(word, text)
@@ -28,7 +28,9 @@ def normal(line: str) -> str:
 
 
 def agrees(shown: tuple[str, ...], printed: list[str]) -> bool:
-    """Whether the lines printed are those shown; ``...`` stands for any lines, inside a line for anything."""
+    """Report whether the printed lines match the shown ones. ``...`` stands for any lines, or for any text within a
+    line.
+    """
     pattern = ""
     for line in shown:
         if line.strip() == "...":
@@ -39,11 +41,11 @@ def agrees(shown: tuple[str, ...], printed: list[str]) -> bool:
 
 
 _NOISE = re.compile(r'^time=".*level=warning msg="Failed to add conmon')
-"""Podman where control groups are read-only."""
+"""Printed by Podman if control groups are read-only."""
 
 
 def trimmed(lines: list[str]) -> list[str]:
-    """Without empty lines at the end, and without what a build machine alone says."""
+    """Remove empty lines at the end, and lines that only a build host prints."""
     lines = [line for line in lines if not _NOISE.match(line)]
     while lines and not lines[-1].strip():
         lines = lines[:-1]

@@ -1,4 +1,4 @@
-"""Worlds with real daemons: Slurm, libvirtd, Podman."""
+"""Environments with real daemons: Slurm, libvirtd, Podman."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from .world import World, program, sim
+from .environment import Environment, program, sim
 
 _OTHERS = ("docker", "dockerd", "containerd", "nerdctl", "nvidia-ctk")
 
 
 @contextmanager
-def slurm(world: World, words: tuple[str, ...]) -> Iterator[None]:
+def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     from system.slurm.bed import Bed
     from system.slurm.demanded import Cluster
     from system.slurm.release import RELEASES
@@ -29,11 +29,11 @@ def slurm(world: World, words: tuple[str, ...]) -> Iterator[None]:
     try:
         cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic")
         host = cluster.hosts["n1"]
-        world.before = tuple(bed.inside())
-        path = f"{world.bin}:{bed.env['PATH']}"
+        environment.before = tuple(bed.inside())
+        path = f"{environment.bin}:{bed.env['PATH']}"
         slurm = {"SLURM_CONF": str(bed.etc / "slurm.conf"), "SLURMD_NODENAME": "n1", "PATH": path}
-        world.env.update(host.env | slurm)
-        world.words = {"/etc/aliquot/slurm.yaml": str(cluster.settings), "/etc/slurm": str(bed.etc)}
+        environment.env.update(host.env | slurm)
+        environment.words = {"/etc/aliquot/slurm.yaml": str(cluster.settings), "/etc/slurm": str(bed.etc)}
         yield
     finally:
         bed.aliquot("sim", "stop", "--all", env={"ALIQUOT_STATE_DIR": str(folder / "aliquot")})
@@ -42,7 +42,7 @@ def slurm(world: World, words: tuple[str, ...]) -> Iterator[None]:
 
 
 @contextmanager
-def libvirt(world: World, words: tuple[str, ...]) -> Iterator[None]:
+def libvirt(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     from system.libvirt import bed
     from system.libvirt.conftest import CACHE
     from system.libvirt.domains import domain
@@ -51,32 +51,34 @@ def libvirt(world: World, words: tuple[str, ...]) -> Iterator[None]:
         pytest.skip(reason)
     with bed.made(words[0], CACHE) as made:
         state = str(Path(made.root).with_name("state"))
-        world.env.update(LIBVIRT_DEFAULT_URI=made.uri, ALIQUOT_SIM="bed", ALIQUOT_STATE_DIR=state)
-        (world.folder / "work/win11.xml").write_text(domain("win11"))
-        made.virsh("define", str(world.folder / "work/win11.xml"))
+        environment.env.update(LIBVIRT_DEFAULT_URI=made.uri, ALIQUOT_SIM="bed", ALIQUOT_STATE_DIR=state)
+        (environment.folder / "work/win11.xml").write_text(domain("win11"))
+        made.virsh("define", str(environment.folder / "work/win11.xml"))
         yield
 
 
 @contextmanager
-def podman(world: World, words: tuple[str, ...]) -> Iterator[None]:
+def podman(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     from system.containers.podman import IMAGE, Podman, python, system, unusable
 
     if reason := unusable():
         pytest.skip(reason)
-    engine = Podman(world.folder / "podman", events="file")
+    engine = Podman(environment.folder / "podman", events="file")
     try:
         engine.build()
-        engine.program(world.bin / "podman")
-        inside = program(world.folder / "nvidia-smi", f'exec {python()} /opt/nvml/listing.py "$@"')
+        engine.program(environment.bin / "podman")
+        inside = program(environment.folder / "nvidia-smi", f'exec {python()} /opt/nvml/listing.py "$@"')
         listing = str(Path(__file__).with_name("listing.py"))
         mounts = system() | {"/opt/nvml/listing.py": listing, "/bin/nvidia-smi": str(inside)}
         limits = "--network none --ulimit nofile=1024:2048 --ulimit nproc=4096:4096 --env PYTHONPATH=/opt/nvml"
         volumes = " ".join(f"--volume {host}:{inside}:ro" for inside, host in mounts.items())
-        world.words = {"IMAGE": f"{limits} {volumes} {IMAGE}"}
+        environment.words = {"IMAGE": f"{limits} {volumes} {IMAGE}"}
         others = " ".join(f"{folder}/{name}" for folder in ("/usr/bin", "/usr/local/bin") for name in _OTHERS)
-        world.more = f"mkdir /run/cdi; mount --bind {engine.cdi} /run/cdi; rm -f {others}"  # in the page's layer
-        world.env.update(engine.environment)
-        with sim(world, words):
+        environment.more = (
+            f"mkdir /run/cdi; mount --bind {engine.cdi} /run/cdi; rm -f {others}"  # in the page's overlay
+        )
+        environment.env.update(engine.environment)
+        with sim(environment, words):
             yield
     finally:
         engine.close()

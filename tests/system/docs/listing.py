@@ -1,4 +1,4 @@
-"""What ``nvidia-smi -L`` shows in a container of a page: asked of NVML by nvidia-ml-py."""
+"""Replacement for ``nvidia-smi -L`` in a container of a page: reads NVML through nvidia-ml-py."""
 
 from __future__ import annotations
 

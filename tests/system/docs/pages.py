@@ -1,17 +1,23 @@
-"""The pages as data: which blocks they have, which commands are in them, and what each is said to print.
+"""Pages as data: their blocks, the commands in them, and the output that each command should print.
 
-What a page says to this suite stands in HTML comments, which no reader sees::
+HTML comments, which readers do not see, hold the instructions for this suite::
 
-    <!-- runs: sim a100-sxm4-40gb*2 NODE=gpu-1 -->      at the top: the world that it is typed in (``worlds``), and what
-                                                        stands for its placeholders
-    <!-- setup: COMMAND -->                             typed unseen, may take several lines
-    <!-- exit: 20 -->                                   before a block: its last command ends so; several: one for each
-    <!-- eventually -->                                 before a block: asked again until it is as shown
-    <!-- background -->                                 before a block: its last command stays until the page ends
-    <!-- file: wish.yaml -->                            before a block of another language: it is saved as that file
+    <!-- runs: sim a100-sxm4-40gb*2 NODE=gpu-1 -->
+    <!-- setup: COMMAND -->
+    <!-- exit: 20 -->
+    <!-- eventually -->
+    <!-- background -->
+    <!-- file: config.yaml -->
 
-In a ``console`` block ``$ `` begins a command, ``> `` goes on with it, the rest is what it prints; a line ``...``
-stands for any lines, ``...`` inside one for anything. In an ``sh`` block every line is typed.
+- ``runs``, at the top: the environment of the page (see ``environments``) and the values of its placeholders
+- ``setup``: a command that runs but is not shown; it may take several lines
+- ``exit``, before a block: the exit code of its last command; several codes, one for each command
+- ``eventually``, before a block: the command is repeated until its output is as shown
+- ``background``, before a block: its last command runs until the page ends
+- ``file``, before a block of another language: the block is saved as that file
+
+In a ``console`` block ``$ `` begins a command, ``> `` continues it, and the rest is its output. A line ``...`` stands
+for any lines, and ``...`` within a line for any text. In an ``sh`` block every line is typed.
 """
 
 from __future__ import annotations
@@ -32,8 +38,10 @@ _COMMENT = re.compile(r"^\s*<!--\s*(runs|setup|exit|eventually|background|file)\
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command of a page. ``shown`` is what it is said to print, None where nothing is said. ``lines`` are the
-    places of ``shown`` in the page, from 0, the end excluded.
+    """A command of a page.
+
+    ``shown`` is the output that it should print, None if the page shows none. ``lines`` is the range of ``shown`` in
+    the page, from 0 and without the end.
     """
 
     line: int
@@ -47,7 +55,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A fenced block: where it begins (the fence's line, from 1), its language, its lines without their indent."""
+    """A fenced block: the line of its fence (from 1), its language, and its lines without their indent."""
 
     line: int
     language: str
@@ -57,17 +65,17 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A block that is saved before what follows it is typed."""
+    """A block that is saved before the following commands are typed."""
 
     name: str
     text: str
 
 
 class Page(msgspec.Struct, frozen=True):
-    """``world`` is its kind and what it is made of; ``words`` stand for placeholders; ``steps`` are done in order."""
+    """A page. ``environment`` is its kind and arguments, ``words`` are placeholders, ``steps`` run in order."""
 
     path: Path
-    world: tuple[str, ...]
+    environment: tuple[str, ...]
     words: dict[str, str]
     steps: tuple[Command | File, ...]
     blocks: tuple[Block, ...]
@@ -82,16 +90,16 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def every() -> list[Path]:
-    """All pages that people read."""
+    """Return all pages for users."""
     folders = [*HOUSE.glob("docs/**/*.md"), *HOUSE.glob("deploy/**/*.md"), *HOUSE.glob("catalog/*.md")]
     return sorted({*folders, HOUSE / "README.md", HOUSE / "CONTRIBUTING.md", HOUSE / "SECURITY.md"})
 
 
 @functools.cache
 def read(path: Path) -> Page:
-    """A page. Raises AssertionError, with its place, where something in it cannot be understood."""
+    """Read a page. Raises AssertionError with the place if something in the page cannot be understood."""
     lines = path.read_text().splitlines()
-    world: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
     words: dict[str, str] = {}
     steps: list[Command | File] = []
     blocks: list[Block] = []
@@ -102,15 +110,15 @@ def read(path: Path) -> Page:
         elif item[0] == "runs":
             named = [w for w in item[1].split() if re.match(r"[A-Z][A-Z_]*=", w)]
             words = dict(w.split("=", 1) for w in named)
-            world = tuple(w for w in item[1].split() if w not in named)
+            environment = tuple(w for w in item[1].split() if w not in named)
         else:
             texts = _logical(item[1].splitlines())
             steps.extend(Command(item[2], text, unseen=True) for _, text in texts)
-    return Page(path, world, words, tuple(steps), tuple(blocks))
+    return Page(path, environment, words, tuple(steps), tuple(blocks))
 
 
 def _items(path: Path, lines: list[str]) -> Iterator[Block | tuple[str, str, int]]:
-    """The blocks, with the marks before them, and the comments that stand for themselves."""
+    """Yield the blocks with the marks before them, and the comments that stand alone."""
     marks: dict[str, str] = {}
     number = 0
     while number < len(lines):
@@ -188,7 +196,7 @@ def _console(block: Block) -> Iterator[Command]:
 
 
 def _logical(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Whole commands of a script, with the place of their first line."""
+    """Yield the whole commands of a script with their first lines."""
     held: list[str] = []
     first = 0
     for number, line in enumerate(lines):
@@ -200,11 +208,11 @@ def _logical(lines: list[str]) -> Iterator[tuple[int, str]]:
         if _whole("\n".join(held)):
             yield first, "\n".join(held)
             held = []
-    assert not held, f"this is no whole command: {held}"
+    assert not held, f"this command is not complete: {held}"
 
 
 _BASH_KNOWS = re.compile(r"<<|[({`]|\b(?:for|while|until|if|case|select)\b|[|&]\s*$")
-"""What may begin something that ends lines later. Without it, a command is whole when its quotes are closed."""
+"""Syntax that may end lines later. Without it, a command is complete when its quotes are closed."""
 
 
 def _whole(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""One shell for one page: what is exported, where it stands and what runs in the background lasts from line to line."""
+"""A single shell for a page: exports, working directory and background jobs last from line to line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 180.0
 
 
 class Shell:
-    """A bash in ``folder``, begun with the words of ``before`` (``nsenter ...``). Use ``close``."""
+    """A bash in ``folder``, started through the words of ``before`` (``nsenter ...``). Call ``close`` at the end."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], before: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -36,16 +36,16 @@ class Shell:
         )
         self._fd = theirs
         os.close(theirs)
-        self._say(f"cd {folder}")
+        self._report(f"cd {folder}")
 
     def run(self, text: str, seconds: float = TIMEOUT_S) -> tuple[int, str]:
-        """The exit code of a command, and what it printed on both streams.
+        """Run a command. Returns its exit code and what it printed on both streams.
 
         Raises:
             TimeoutError: it did not end in time
         """
         place = self._written(text)
-        self._say(f". {place} </dev/null >{place}.out 2>&1; printf '%s\\n' $? >&{self._fd}")
+        self._report(f". {place} </dev/null >{place}.out 2>&1; printf '%s\\n' $? >&{self._fd}")
         ready, _, _ = select.select([self._answers], [], [], seconds)
         printed = Path(f"{place}.out").read_text(errors="replace") if Path(f"{place}.out").exists() else ""
         if not ready:
@@ -54,17 +54,17 @@ class Shell:
         return int(answer or 255), Path(f"{place}.out").read_text(errors="replace")
 
     def background(self, text: str) -> Path:
-        """Begin a command that stays. The file that it prints into."""
+        """Start a command that keeps running. Returns the file with its output."""
         place = self._written(text)
         Path(f"{place}.out").touch()
-        code, said = self.run(f"{{ exec {self._fd}>&-; . {place}; }} </dev/null >{place}.out 2>&1 &")
-        assert code == 0, said
+        code, answer = self.run(f"{{ exec {self._fd}>&-; . {place}; }} </dev/null >{place}.out 2>&1 &")
+        assert code == 0, answer
         return Path(f"{place}.out")
 
     def close(self) -> None:
-        """End it, and all that was begun in it."""
+        """End the shell and everything that was started in it."""
         with contextlib.suppress(OSError):
-            self._say("kill $(jobs -p) 2>/dev/null; wait; exit")
+            self._report("kill $(jobs -p) 2>/dev/null; wait; exit")
         deadline = time.monotonic() + 20
         while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -82,7 +82,7 @@ class Shell:
         place.write_text(text + "\n")
         return place
 
-    def _say(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         assert self._process.stdin
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""What pages show as code is typed, checked, or plainly no command."""
+"""Code blocks of pages are typed, checked, or clearly not commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_block_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_no_command_is_in_a_block_that_nobody_types(path: Path) -> None:
+def test_no_command_is_in_a_block_that_is_not_typed(path: Path) -> None:
     hidden = [
         f"{block.line}: {line.strip()}"
         for block in read(path).blocks
@@ -47,7 +47,7 @@ def test_no_command_is_in_a_block_that_nobody_types(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_no_code_by_indent_alone(path: Path) -> None:
-    """It has no language, so nobody would type it. Text that goes on in a list is no code."""
+    # Indented code has no language, so no test would type it. Indented text that continues a list item is allowed.
     lines = path.read_text().splitlines()
     fenced = _fenced(path)
     found = []
@@ -61,13 +61,22 @@ def test_no_code_by_indent_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if not name(p).startswith(MADE)], ids=name)
-def test_a_page_says_whom_it_is_for(path: Path) -> None:
-    """Before its first heading of the second order."""
-    begin = re.split(r"(?m)^## ", path.read_text())[0]
-    told = re.search(
-        r"(?m)^(For |\*\*Goal:\*\*|\*\*New here|.*\bFor (whoever|administrators|people|contributors)\b)", begin
-    )
-    assert told, f"{name(path)} does not begin with whom it is for and what they will have"
+def test_a_page_opens_with_a_sentence_on_what_it_is_for(path: Path) -> None:
+    assert opens_with_a_sentence(path.read_text()), f"{name(path)}: its title is not followed by a short sentence"
+
+
+@pytest.mark.parametrize(
+    "begin", ["## Install", "- a list", "| a | b |", "Words without an end", "word " * 31 + "end."]
+)
+def test_a_page_that_opens_otherwise_is_found(begin: str) -> None:
+    assert not opens_with_a_sentence(f"# Title\n\n<!-- runs: sim -->\n\n{begin}\n\n## More\n\nThis is late.\n")
+
+
+def opens_with_a_sentence(text: str) -> bool:
+    """Return whether prose follows the title, and its first sentence has 30 words at most."""
+    plain = re.sub(r"(?s)<!--.*?-->", "", text.partition("\n")[2]).strip()
+    first = re.split(r"(?<=[.!?])\s", plain.partition("\n\n")[0])[0]
+    return re.match(r"[\w`*\[]", first) is not None and first.endswith(".") and len(first.split()) <= 30
 
 
 def _fenced(path: Path) -> set[int]:

@@ -1,4 +1,4 @@
-"""The demonstrations of the Makefile end as they should: the short one in each run, the stories as long tests."""
+"""The demonstrations of the Makefile end as expected. The short one runs every time, the stories are long tests."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ STORIES = {
 }
 
 
-def ran(*words: str) -> subprocess.CompletedProcess[str]:
+def ran(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(words, cwd=HOUSE, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        words, cwd=HOUSE, env=env, input=stdin, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def test_the_main_job_on_the_simulator() -> None:
@@ -37,24 +39,24 @@ def test_the_main_job_on_the_simulator() -> None:
     assert "\x1b" not in done.stdout, "colour is for terminals"
 
 
-def test_a_slow_machine_is_waited_for_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_machine_is_waited_for_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     tries = iter((False, False, True))
 
     def wait() -> None:
         assert next(tries)
 
-    assert demo_terminal.told(lambda: demo_terminal.patiently(wait)) == 0
-    assert capsys.readouterr().out.count("slow machine, trying longer") == 2
+    assert demo_terminal.reported(lambda: demo_terminal.patiently(wait)) == 0
+    assert capsys.readouterr().out.count("slow host, trying longer") == 2
 
 
 def test_a_story_that_goes_wrong_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     def wait() -> None:
         raise AssertionError("kubectl wait vm/desk: it ended with 1")
 
-    assert demo_terminal.told(lambda: demo_terminal.patiently(wait)) == 1
-    said = capsys.readouterr()
-    assert said.out.count("slow machine") == demo_terminal.TRIES - 1
-    assert said.err == "\nnot as told: kubectl wait vm/desk: it ended with 1\n"
+    assert demo_terminal.reported(lambda: demo_terminal.patiently(wait)) == 1
+    answer = capsys.readouterr()
+    assert answer.out.count("slow host") == demo_terminal.TRIES - 1
+    assert answer.err == "\nfailed: kubectl wait vm/desk: it ended with 1\n"
 
 
 def test_commands_are_bold_on_terminals_that_want_it(
@@ -82,13 +84,20 @@ def test_the_demonstrations_need_no_more_than_their_packages() -> None:
     for tool, may in needed.items():
         done = ran(sys.executable, "-c", "\n".join(lines), f"tools/{tool}.py")
         assert done.returncode == 0, done.stderr
-        theirs = {"cffi", "grpcio-tools", "idna", "setuptools", "typing_extensions", "aliquot"}  # come with those
+        theirs = {
+            "cffi",
+            "grpcio-tools",
+            "idna",
+            "setuptools",
+            "typing_extensions",
+            "aliquot",
+        }  # installed as dependencies
         assert set(done.stdout.split()) - theirs <= may
 
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose name leaves room for those of sockets."""
+    """Yield a folder with a short name, so that socket paths fit."""
     with tempfile.TemporaryDirectory(prefix="aqd-", dir="/tmp") as folder:
         yield Path(folder)
 
@@ -96,7 +105,7 @@ def short() -> Iterator[Path]:
 @pytest.mark.long(about=["tools/sandbox"])
 @pytest.mark.parametrize("words", [(), ("--story",), ("--machines",)], ids=["kept", "story", "machines"])
 def test_a_sandbox_that_is_ended_leaves_no_process(words: tuple[str, ...], short: Path) -> None:
-    """As ``timeout`` does, in the middle: its simulator's servers, agents and API server end with it."""
+    # It is ended in the middle, as ``timeout`` does: its simulator's servers, agents and API server must end with it.
     folder = short
     box = subprocess.Popen(
         [sys.executable, "tools/sandbox.py", *words],
@@ -121,7 +130,7 @@ def test_a_sandbox_that_is_ended_leaves_no_process(words: tuple[str, ...], short
 
 
 def of_folder(folder: Path) -> list[int]:
-    """The processes whose arguments or environment name a folder below this one."""
+    """Return the processes whose arguments or environment name a folder below this one."""
     mark = str(folder).encode()
     return [pid for pid in (int(p.name) for p in Path("/proc").glob("[0-9]*")) if mark in command(pid) + around(pid)]
 
@@ -145,3 +154,15 @@ def around(pid: int) -> bytes:
 def test_a_story(story: str) -> None:
     done = ran(sys.executable, *STORIES[story])
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long(about=["tools/sandbox_slurm", "tests/system/slurm/bed", "tests/system/slurm/demanded"])
+def test_a_shell_on_a_private_slurm() -> None:
+    typed = "aliquot slurm apply --gpu 0 --mig '3g.20gb*2'\nsbatch train.sh\nsinfo -N -h -n n1 -o %G\nexit 7\n"
+    done = ran(sys.executable, "tools/sandbox_slurm.py", "--shell", stdin=typed)
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "gpu:a100_3g.20gb:2,gpu:a100_7g.40gb:1"
+    assert "Submitted batch job" in done.stdout
+    assert "jobs of n1 can open" not in done.stderr, "its slurm.conf has what keeps jobs from the capabilities"
+    folder = re.findall(r"use (/tmp/\S+)/etc,", done.stdout)
+    assert not Path(*folder).exists()

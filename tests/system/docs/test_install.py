@@ -1,4 +1,4 @@
-"""What pages tell people to install is installed once, from this checkout, into an environment of its own."""
+"""The installation commands of the pages, run once from this checkout in a new environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pages import HOUSE
 
 @pytest.mark.slow
 def test_pip_installs_it_with_the_page(tmp_path: Path) -> None:
-    """``pip install '.[dashboard]'`` in a new environment: the command is there, and so is the page's server."""
+    # ``pip install '.[dashboard]'`` in a new environment installs the command and the page's server.
     checkout, home = tmp_path / "checkout", tmp_path / "env"
     checkout.mkdir()
     for name in ("src", "scripts", "catalog"):
@@ -29,6 +29,7 @@ def test_pip_installs_it_with_the_page(tmp_path: Path) -> None:
     if done.returncode and "No matching distribution" in done.stderr + done.stdout:
         pytest.skip("no package index answers here")
     assert done.returncode == 0, done.stderr
+    assert (home / "share/man/man1/aliquot.1").is_file()
     env = {**quiet, "ALIQUOT_STATE_DIR": str(tmp_path / "state"), "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
     for words in (
         ["aliquot", "version"],

@@ -1,4 +1,4 @@
-"""Links between pages lead somewhere: to a file, a picture, and to a heading of it."""
+"""Every link between pages leads to an existing file, picture or heading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPAN = re.compile(r"`[^`]*`")
 
 @cache
 def anchors(path: Path) -> frozenset[str]:
-    """The names of a page's headings, as GitHub and site builders make them."""
+    """Return the anchors of a page's headings, as GitHub and site builders generate them."""
     found: set[str] = set()
     fenced = False
     for line in path.read_text().splitlines():
@@ -29,7 +29,7 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def links(path: Path) -> list[tuple[int, str]]:
-    """Where they lead, with their lines; the words of a link may go over a line's end."""
+    """Return the links' lines and targets. The text of a link may continue on the next line."""
     kept, fenced = [], False
     for line in path.read_text().splitlines():
         fenced ^= line.lstrip().startswith("```")
@@ -46,7 +46,7 @@ def broken(path: Path) -> list[str]:
         place, _, anchor = target.partition("#")
         there = (path.parent / place).resolve() if place else path
         if not there.exists():
-            found.append(f"{number}: {target}: there is no such file")
+            found.append(f"{number}: {target}: the file does not exist")
         elif anchor and there.suffix == ".md" and anchor not in anchors(there):
             found.append(f"{number}: {target}: {there.name} has no such heading")
     return found
@@ -67,4 +67,4 @@ def test_every_page_is_in_the_index() -> None:
 def test_one_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A b!\n![x](other.md) [y](#a-b) [z](#c) `[n](o.md)`\n```text\n[n](o.md)\n```\n")
-    assert broken(page) == ["2: other.md: there is no such file", "2: #c: page.md has no such heading"]
+    assert broken(page) == ["2: other.md: the file does not exist", "2: #c: page.md has no such heading"]

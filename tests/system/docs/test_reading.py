@@ -1,4 +1,4 @@
-"""The suite's own eyes: what it takes for a command, and when an output is as shown."""
+"""Tests of the suite's own parser: what counts as a command, and when an output matches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_page_is_read(path: Path) -> None:
     page = read(path)
-    assert (page.world, page.words) == (("sim", "a30"), {"NODE": "n1"})
+    assert (page.environment, page.words) == (("sim", "a30"), {"NODE": "n1"})
     assert [step.text for step in page.steps] == [
         "echo one >made",
         "cat made",
@@ -72,20 +72,20 @@ def test_it_is_typed(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("\none\n", "\nanother\n", "it shows"),
         ("exit: 3", "exit: 4", "exit code 3, and not 4"),
         ("cat made", "cat made nothing", "exit code 1, and not 0"),
     ],
 )
-def test_what_is_not_so_is_found(path: Path, before: str, after: str, told: str) -> None:
+def test_what_is_not_so_is_found(path: Path, before: str, after: str, message: str) -> None:
     path.write_text(TEXT.replace(before, after))
     (fault,) = typed(read(path)).faults
-    assert told in fault.what
+    assert message in fault.what
 
 
-def test_what_is_shown_can_be_written_anew(path: Path) -> None:
+def test_what_is_shown_can_be_written_again(path: Path) -> None:
     path.write_text(TEXT.replace("\none\n", "\nold\nolder\n"))
     page = read(path)
     assert update(page, typed(page)) == 1

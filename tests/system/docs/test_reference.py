@@ -1,4 +1,4 @@
-"""The pages that are made from the code are made from this code."""
+"""The pages that are generated from the code are up to date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.core.model.desired import PlanRule
 
 from .pages import HOUSE
 
-sys.path.append(str(HOUSE))  # tools is no package of the tests
+sys.path.append(str(HOUSE))  # tools is not in the tests' path
 from tools import build_docs
 from tools.docs import crds, errors, refusals, states
 
@@ -22,10 +22,10 @@ def test_it_is_current(name: str) -> None:
     assert (HOUSE / name).read_text() == build_docs.PAGES[name](), f"stale: python tools/build_docs.py {name}"
 
 
-def test_every_rule_of_the_planner_is_told() -> None:
-    told = {case.rule for case in refusals.CASES} | refusals.UNSHOWN.keys()
-    assert len(told) >= 30
-    assert set(get_args(PlanRule)) - told <= {"ONE_NODE", "RAMFB", "DISPLAY"}, "those are told of virtual machines"
+def test_every_rule_of_the_planner_is_reported() -> None:
+    reported = {case.rule for case in refusals.CASES} | refusals.UNSHOWN.keys()
+    assert len(reported) >= 30
+    assert set(get_args(PlanRule)) - reported <= {"ONE_NODE", "RAMFB", "DISPLAY"}, "those rules are reported for VMs"
 
 
 def test_an_extra_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_a_decision_without_words_would_be_missed(monkeypatch: pytest.MonkeyPatc
         states.decisions()
 
 
-def test_a_label_that_nobody_explained_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexplained_label_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crds, "MEANINGS", {})
     with pytest.raises(AssertionError, match="CONFIG_LABEL"):
         crds.page()

@@ -16,7 +16,7 @@ from .pages import HOUSE, every
 FROM_ELSEWHERE = re.compile(
     r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?:https?:)?//[^>]*|class=["']?mermaid"""
 )
-"""What a browser fetches from another host. Where a page has a mermaid diagram the theme fetches what draws it."""
+"""References that make a browser load from another host. For mermaid diagrams the theme loads the renderer."""
 
 
 def _pages(rows: object) -> list[str]:
@@ -47,9 +47,9 @@ def test_it_builds_without_a_complaint(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(tmp_path / "tools/build_site.py")], capture_output=True, text=True, cwd=tmp_path
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "No issues found" in said
+    answer = done.stdout + done.stderr
+    assert done.returncode == 0, answer
+    assert "No issues found" in answer
     assert (tmp_path / "site/docs/tutorial/index.html").is_file()
     for page in (tmp_path / "site").rglob("*.html"):
         assert not FROM_ELSEWHERE.findall(page.read_text()), f"{page.name} needs a network"

@@ -1,4 +1,4 @@
-"""Documents that pages show are ones that we, Kubernetes or Slurm's controller would take."""
+"""Documents that pages show are valid for Aliquot, Kubernetes or Slurm's controller."""
 
 from __future__ import annotations
 
@@ -49,19 +49,20 @@ def test_there_are_some_of_each() -> None:
 
 
 def test_a_slip_in_one_would_be_found() -> None:
+    native = next(text for _, _, text in OURS if "gpus:" in text)
     with pytest.raises(ConfigError):
-        load.load(OURS[0][2].replace("gpus:", "gpu:"), "page.md")
+        load.load(native.replace("gpus:", "gpu:"), "page.md")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandinCluster]:
     from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
-    from support.kubevirt.players import World
+    from support.kubevirt.players import VmCluster
 
     made = StandinCluster(tmp_path_factory.mktemp("cluster"))
     try:
         made.apply([dict(each) for each in crds.definitions()])
-        World(made).install({})
+        VmCluster(made).install({})
         yield made
     finally:
         made.close()
@@ -69,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandinCluster
 
 @pytest.mark.parametrize("one", KUBERNETES, ids=place)
 def test_kubernetes_takes_it(one: Shown, cluster: StandinCluster) -> None:
-    """A dry run with strict fields: an unknown one is an error, as ``kubectl create`` has it."""
+    # A dry run with strict fields: an unknown field is an error, as in ``kubectl create``.
     for row in yaml.safe_load_all(one[2]):
         plural, namespaced = cluster._resource(row["apiVersion"], row["kind"])
         group = f"/apis/{row['apiVersion']}" if "/" in row["apiVersion"] else f"/api/{row['apiVersion']}"

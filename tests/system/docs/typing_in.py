@@ -1,4 +1,4 @@
-"""Type a page from top to bottom, and say what is not as the page says."""
+"""Type a page from top to bottom and report what differs from the page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 import yaml
 
 from .compare import agrees, trimmed
+from .environments import shell
 from .pages import Command, File, Page
 from .shell import Shell
-from .worlds import shell
 
 LISTED = Path(__file__).with_name("not_run.yaml")
 PATIENCE_S = 90.0
 
 
 class Fault(NamedTuple):
-    """What is wrong with one command of a page."""
+    """An error of a command of a page."""
 
     line: int
     command: str
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 
 
 class Typed(NamedTuple):
-    """What came of a page. ``printed`` are the outputs that differ from those shown, by command."""
+    """Result of a page. ``printed`` are the outputs that differ from the shown ones, by command."""
 
     faults: list[Fault]
     printed: list[tuple[Command, list[str]]]
@@ -37,7 +37,7 @@ class Typed(NamedTuple):
 
 
 class NotRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command that cannot be typed here, and why."""
+    """A command that cannot be typed here, and the reason."""
 
     page: str
     command: str
@@ -45,7 +45,7 @@ class NotRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def listed() -> list[NotRun]:
-    """All commands that are not run. Raises msgspec.ValidationError where the list is not well formed."""
+    """Return all commands that are not run. Raises msgspec.ValidationError if the list is malformed."""
     found: list[NotRun] = []
     for page, rows in (yaml.safe_load(LISTED.read_text()) or {}).items():
         found += [msgspec.convert({"page": page, **row}, NotRun) for row in rows]
@@ -53,19 +53,19 @@ def listed() -> list[NotRun]:
 
 
 def bare(text: str) -> str:
-    """A command without the comment behind it, in one line."""
+    """Return a command without its trailing comment, in one line."""
     return re.sub(r"\s+", " ", re.sub(r"\s{2,}# .*$", "", text, flags=re.MULTILINE).replace("\\\n", " ")).strip()
 
 
 def typed(page: Page) -> Typed:
-    """Types a page in a new world. Skips the test where that world cannot be."""
+    """Type a page in a new environment. Skips the test if the environment cannot be set up."""
     left_out = {row.command for row in listed() if row.page == page.name}
     steps = [s for s in page.steps if isinstance(s, File) or bare(s.text) not in left_out]
     if not any(isinstance(step, Command) for step in steps):
         return Typed([], [], 0, {})
-    assert page.world, f"{page.name} has commands, and no <!-- runs: --> at its top says where"
+    assert page.environment, f"{page.name} has commands, and no <!-- runs: --> at its top says where"
     typing = _Typing(page)
-    with shell(page.world) as (bash, words):
+    with shell(page.environment) as (bash, words):
         typing.words |= words
         for step in steps:
             if isinstance(step, File):
@@ -85,13 +85,13 @@ class _Typing:
         self.ran = 0
 
     def filled(self, text: str) -> str:
-        """With words in the place of placeholders."""
+        """Return the text with values in place of placeholders."""
         for name, value in self.words.items():
             text = re.sub(rf"(?<!\w){re.escape(name)}\b", value.replace("\\", r"\\"), text)
         return text
 
     def step(self, bash: Shell, command: Command) -> bool:
-        """Types one command; whether the page can go on."""
+        """Type a command. Returns whether the page can go on."""
         text = self.filled(command.text)
         self.ran += 1
         try:
@@ -144,7 +144,7 @@ class _Typing:
 
 
 def update(page: Page, result: Typed) -> int:
-    """Writes what was printed into a page, in the place of what it shows. How many commands that concerned."""
+    """Write the printed output into a page in place of the shown one. Returns the number of updated commands."""
     lines = page.path.read_text().splitlines()
     indents = {
         number: block.indent for block in page.blocks for number in range(block.line, block.line + len(block.lines) + 1)
@@ -153,7 +153,7 @@ def update(page: Page, result: Typed) -> int:
         begin, end = command.lines
         margin = " " * indents.get(begin, 0)
         for name, value in result.words.items():
-            if "/" in value:  # a place of this run
+            if "/" in value:  # a path of this run
                 printed = [line.replace(value, name) for line in printed]
         lines[begin:end] = [f"{margin}{line}".rstrip() for line in printed]
     page.path.write_text("\n".join(lines) + "\n")

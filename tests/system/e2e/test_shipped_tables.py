@@ -1,4 +1,4 @@
-"""The named configs that people have, run as they are on every family they name: each ends in what it promises."""
+"""Published named configs, run unchanged on every family that they name: each ends in the promised state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def shown(node: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     capsys.readouterr()
-    assert main(["show", "-o", "json", "--node", node]) == 0
+    assert main(["show", "-o", "json", "--sim", node]) == 0
     gpus = msgspec.json.decode(capsys.readouterr().out)["gpus"]
     return [
         geometry_text(geometry(i["profile"] for i in g["instances"]))
@@ -52,14 +52,14 @@ def test_each_named_config_ends_in_the_geometry_it_promises(
     node = control.start(state, template)
     machine = SimClient(state, node)
     for case in cases:
-        wish = ["-f", str(FOLDER / case["file"]), "-c", case["config"], "--node", node]
-        code = main(["apply", *wish])
+        request = ["-f", str(FOLDER / case["file"]), "-c", case["config"], "--sim", node]
+        code = main(["apply", *request])
         assert code == 0, (case, capsys.readouterr().err)
         assert shown(node, capsys) == case["want"], case
-        assert main(["verify", *wish]) == 0, case
+        assert main(["verify", *request]) == 0, case
         before = len(machine.calls())
-        assert main(["apply", *wish]) == 0
+        assert main(["apply", *request]) == 0
         again = machine.calls()[before:]
-        assert not [c for c in again if c["call"] in control.WRITE_CALLS], "a satisfied wish wrote"
+        assert not [c for c in again if c["call"] in control.WRITE_CALLS], "a satisfied desired state caused a write"
     machine.close()
     control.stop(state, node)

@@ -1,4 +1,4 @@
-"""A real GPU, read only: what the Backend contract says about reading, and the catalog against the machine."""
+"""A real GPU, read only: the reading part of the Backend contract, and the catalog compared with the hardware."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_table_can_be_recorded(backend: NvmlBackend) -> None:
 
 
 def test_event_sets(backend: NvmlBackend) -> None:
-    """Made, asked and freed; a GPU in a virtual machine may report nothing, and is then named."""
+    # Event sets are created, polled and freed. A GPU in a VM may not support them and is then named.
     inventory = backend.read()
     health = backend.health(XidPolicy())
     assert health.poll(inventory) == frozenset()

@@ -1,4 +1,4 @@
-"""A real GPU, read only: what its pieces are used for, held against nvidia-smi and against itself."""
+"""A real GPU, read only: the usage of its instances, compared with nvidia-smi and between two reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from aliquot.hardware.nvml.backend import NvmlBackend, unavailable_reason
 
 pytestmark = pytest.mark.gpu
 NEAR_MIB = 512
-"""What others may take or give back between two questions, and what one of two tools counts as reserved."""
+"""Tolerance for memory that others use or free between two reads, and for what only one of the tools counts as
+reserved.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def test_profiles_are_those_of_the_inventory(backend: NvmlBackend, usage: tuple[
 
 
 def test_gpm_tells_from_hopper_on(backend: NvmlBackend, usage: tuple[Usage, ...]) -> None:
-    """A GPU that has it, and lets us, tells a share of every piece; none before Hopper claims to."""
+    # On a GPU that has GPM and permits it, every instance reports a share. No GPU before Hopper offers GPM.
     facts = backend.facts()
     for each in usage:
         if facts.gpu(each.gpu).compute_capability < (9, 0):
@@ -76,12 +78,12 @@ def test_memory_is_what_nvidia_smi_says(usage: tuple[Usage, ...]) -> None:
     blocks = {pci: dict(facts) for pci, facts in sections(done.stdout)}
     for each in usage:
         if each.instance is None and each.memory_used_mib is not None:
-            said = blocks[each.gpu]["FB Memory Usage", "Used"].partition(" ")[0]
-            assert abs(int(said) - each.memory_used_mib) < NEAR_MIB
+            answer = blocks[each.gpu]["FB Memory Usage", "Used"].partition(" ")[0]
+            assert abs(int(answer) - each.memory_used_mib) < NEAR_MIB
 
 
 def test_a_read_is_cheap_and_leaves_nothing_open(backend: NvmlBackend) -> None:
-    """Measured, printed, and bounded generously: agents do this for ever."""
+    # The test measures, prints and bounds generously: agents read for as long as they run.
     start, calls = time.perf_counter(), backend.calls
     for _ in range(10):
         backend.usage()

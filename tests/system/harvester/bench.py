@@ -1,4 +1,4 @@
-"""Where complaints are tried out cheaply: one simulated node with its objects in this process, and admission."""
+"""A small environment for user reports: one simulated node with its objects in this process, and admission."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A2, A100, L40S = "0000:08:00.0", "0000:04:00.0", "0000:26:00.0"
 
 
 def enabled(template: str, folder: Path, pci: str, node: str = "n1") -> One:
-    """A node whose GPU has its virtual functions on, through its object."""
+    """Build a node whose GPU has its virtual functions enabled through its object."""
     one = One(template, folder, node, pci).settle()
     return one.kubectl("SRIOVGPUDevice", one.name_of(pci), enabled=True)
 
@@ -34,7 +34,7 @@ def give_up(one: One, address: str) -> One:
 
 
 def layout(one: One, pci: str, counts: dict[int, int]) -> One:
-    """A MigConfiguration's wish, enabled."""
+    """Enable a MigConfiguration with this request."""
     rows = [{**row, "requested": counts.get(row["id"], 0)} for row in one.mig(pci)["spec"]["profileSpec"]]
     return one.kubectl("MigConfiguration", one.name_of(pci), enabled=True, profileSpec=rows)
 
@@ -44,30 +44,30 @@ def types(one: One, address: str) -> set[str]:
 
 
 def writes(one: One) -> int:
-    """How many calls have changed the hardware, or tried to."""
+    """Count the calls that have changed the hardware, or tried to."""
     return sum(1 for call in one.node.backend.memory.calls if call.get("write"))
 
 
 def refused(kind: str, old: JSON | None, new: JSON | None, **given: Any) -> str:
-    """What admission says of a write to one of Harvester's objects, "" if it is let through."""
-    return judge(admissions.request(kind, old, new), admissions.world(**given)).message
+    """Return admission's refusal of a write to one of Harvester's objects, or "" if it is admitted."""
+    return judge(admissions.request(kind, old, new), admissions.environment(**given)).message
 
 
 def offering(name: str, **amounts: int) -> JSON:
-    """A node with so many devices of each resource (``nvidia.com/`` and the rest)."""
+    """Build a node with so many devices of each resource (``nvidia.com/`` and the rest)."""
     figures = {key: str(count) for key, count in amounts.items()}
     return {"metadata": {"name": name}, "status": {"capacity": figures, "allocatable": figures}}
 
 
 def cluster(**given: Any) -> VmClusterState:
-    """What admission knows when it judges machines."""
-    found = admissions.world(**given)
+    """Build the cluster state that admission reads to judge VMs."""
+    found = admissions.environment(**given)
     return VmClusterState(found, frozenset(), counted(**given))
 
 
 def counted(**given: Any) -> Capacity:
-    """What is left of each resource."""
-    found = admissions.world(**given)
+    """Return the remaining count of each resource."""
+    found = admissions.environment(**given)
     nodes = tuple(msgspec.convert(given.get("nodes", []), list[Node]))
     parts = (found.vgpus, found.functions, found.claims, found.vms, found.instances)
     return measure(ClusterObservation(nodes, *(tuple(each.values()) for each in parts)))  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def machine_refused(new: JSON, old: JSON | None = None, **given: Any) -> str:
 
 
 def filled(new: JSON, old: JSON | None = None, **given: Any) -> tuple[JSON, JSON]:
-    """The device lists of a machine as the API server would store them, and the patches that led there."""
+    """Return the device lists of a VM as the API server would store them, with the patches that produced them."""
     found = machines.mutate(admissions.request("virtualmachines", old, new), cluster(**given))
     assert found.allowed
     body: JSON = msgspec.json.decode(msgspec.json.encode(new))
@@ -88,7 +88,7 @@ def filled(new: JSON, old: JSON | None = None, **given: Any) -> tuple[JSON, JSON
 
 
 def _patch(body: JSON, step: JSON) -> None:
-    """RFC 6902, strictly: a path that is not there is an error."""
+    """Apply an operation of RFC 6902 strictly: a path that does not exist is an error."""
     *way, last = step["path"].strip("/").split("/")
     inside: Any = body
     for word in way:

@@ -1,4 +1,4 @@
-"""``cluster`` as in the Kubernetes tests, and ``make_site``: clusters with all that virtual machines with GPUs need."""
+"""``cluster`` as in the Kubernetes tests, and ``make_site``: clusters with all that VMs with GPUs need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from support.cluster import Cluster, StandinCluster, kubectl_minor
-from system.harvester.world import Site
+from system.harvester.site import Site
 from system.kubernetes.conftest import cluster, real_cluster, real_server, standin_cluster
 
 __all__ = ["cluster", "real_cluster", "real_server", "standin_cluster"]
@@ -35,11 +35,11 @@ def _sites(cluster: Cluster, folder: Path) -> Iterator[MakeSite]:
 
 @pytest.fixture
 def make_site(cluster: Cluster, tmp_path: Path) -> Iterator[MakeSite]:
-    """On both API servers."""
+    """Build sites on both API servers."""
     yield from _sites(cluster, tmp_path)
 
 
 @pytest.fixture
 def site_on_standin(standin_cluster: StandinCluster, tmp_path: Path) -> Iterator[MakeSite]:
-    """Where the driver's programs run in its pod."""
+    """Build sites on the stand-in, where the driver's programs run in its pod."""
     yield from _sites(standin_cluster, tmp_path)

@@ -15,15 +15,15 @@ from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed_bun
 from support import forkserver
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
-from system.kubernetes.rights_world import NS
+from system.kubernetes.agent_rights import NS
 
 JSON = dict[str, Any]
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/aliquot-webhook"
 
 
 class ControllerProcess:
-    """``aliquot controller --webhook-port``. Its certificate is mounted, as cert-manager's is, for ``localhost``;
-    ``authority`` is who signed it.
+    """A process of ``aliquot controller --webhook-port``. Its certificate for ``localhost`` is mounted, as
+    cert-manager's is, and signed by ``authority``.
     """
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
@@ -43,7 +43,7 @@ class ControllerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Until it answers reviews and the API server asks it."""
+        """Start the controller, and wait until it answers reviews and the API server calls it."""
         self.port = self.port or free_port()
         words = ["controller", "--kubeconfig", str(self._config), "--namespace", NS, "--port", "-1"]
         words += ["--kubevirt-namespace", "harvester-system", "--identity", "the-controller"]
@@ -61,7 +61,7 @@ class ControllerProcess:
         self.cluster.wait(self._asked, "the webhooks to answer", 60)
 
     def _asked(self) -> bool:
-        """Whether a machine with a device that nobody has is refused by us."""
+        """Report whether the controller refuses a VM with a device that no node has."""
         assert self.process is not None
         assert self.process.poll() is None, f"the controller ended\n{self.log()[-3000:]}"
         body = machine("probe", gpus=["nobody.example/has-this"])

@@ -1,4 +1,4 @@
-"""The sample objects of Harvester's documents, whole, and how ours are compared with them.
+"""The complete sample objects of Harvester's documents, and how ours are compared with them.
 
 Sources: harvester/harvester, enhancements 20231103-vgpu-support and 20250908-mig-vgpu-support; Harvester's manual 1.4,
 "vGPU support". In one sample of the first an SRIOVGPUDevice lists its functions and has ``enabled: false``: it is
@@ -15,9 +15,9 @@ import yaml
 
 JSON = dict[str, Any]
 ADDITIONS = ("conditions", "observedGeneration", "appliedBoot", "differences")
-"""Fields of a status that are ours, in all kinds. There are no others of ours anywhere in these objects."""
+"""Fields of a status that are ours, in all kinds. These objects have no other fields of ours."""
 STAMPED = ("creationTimestamp", "generation", "resourceVersion", "uid", "managedFields")
-"""What a server stamps on an object."""
+"""Fields that a server stamps on an object."""
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 GLOB = "00.4 00.5 01.6 01.7 02.0 02.1 02.2 02.3 00.6 00.7 01.0 01.1 01.2 01.3 01.4 01.5"
@@ -25,7 +25,7 @@ GLOB = "00.4 00.5 01.6 01.7 02.0 02.1 02.2 02.3 00.6 00.7 01.0 01.1 01.2 01.3 01
 
 
 def comparable(body: JSON) -> JSON:
-    """An object without stamps, our additions and what is unique in the world: each UUID reads ``(uuid)``."""
+    """Return an object without stamps, our additions and unique values: each UUID reads ``(uuid)``."""
     found = copy.deepcopy(body)
     meta = {key: value for key, value in found["metadata"].items() if key not in STAMPED}
     for owner in meta.get("ownerReferences", ()):
@@ -42,7 +42,7 @@ def sample(text: str) -> JSON:
 
 
 def gpu(node: str, *, enabled: bool) -> JSON:
-    """A GPU before and after its virtual functions are switched on."""
+    """Return a GPU before or after its virtual functions are enabled."""
     lists = ""
     if enabled:
         rows = [f"0000:08:{at}" for at in GLOB.split()]
@@ -135,11 +135,11 @@ CONFIGURED_4A = (
 )
 COLUMNS = ["NAME", "ADDRESS", "NODE NAME", "ENABLED", "UUID", "VGPUTYPE", "PARENTGPUDEVICE"]
 ALLOCATABLE = {"nvidia.com/NVIDIA_A2-4A": "2", "nvidia.com/NVIDIA_A2-4C": "0", "nvidia.com/NVIDIA_A2-4Q": "2"}
-"""Of a node where a 4C was configured once, and the four places are two 4A and two 4Q now."""
+"""The status of a node where a 4C was configured once, and where the four vGPUs are now two 4A and two 4Q."""
 
 
 def table(node: str, carried: dict[str, str]) -> list[list[str]]:
-    """The rows of ``kubectl get vgpudevices``: by name, in cells. ``carried``: function to type."""
+    """Return the rows of ``kubectl get vgpudevices``, sorted by name, in cells. ``carried`` maps function to type."""
     rows = [COLUMNS]
     for at in sorted(GLOB.split()):
         name = f"{node}-000008{at.replace('.', '')}"
@@ -151,7 +151,7 @@ def table(node: str, carried: dict[str, str]) -> list[list[str]]:
 
 
 def printed(text: str) -> list[list[str]]:
-    """What kubectl printed, by the columns' places; a UUID reads ``(uuid)``."""
+    """Parse kubectl's output by the positions of the columns. A UUID reads ``(uuid)``."""
     lines = text.splitlines()
     starts = [match.start() for match in re.finditer(r"(?<!\S)\S+(?: \S+)*", lines[0])]
     cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in lines]

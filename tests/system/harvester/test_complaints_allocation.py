@@ -1,4 +1,4 @@
-"""What users reported of figures, scheduling and who has what. Numbers are of public threads."""
+"""User reports about counts, scheduling and the assignment of devices. Numbers are of public threads."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def a2(tmp_path: Path) -> One:
 
 
 def offered(one: One) -> dict[str, int]:
-    """What the node's plugin tells kubelet now: healthy devices by resource."""
+    """Return the healthy devices that the node's plugin reports to the kubelet now, by resource."""
     groups = {v["status"]["uuid"]: 7 for v in one.store.of("VGPUDevice").values() if v["status"].get("uuid")}
     found = offer(one.view(), one.store.typed(), groups)
     return {each.name: sum(d.healthy for d in each.devices) for each in found.resources}
 
 
-# -- figures
+# -- counts
 
 
 def test_a_disabled_vgpu_stayed_allocatable(a2: One) -> None:
     """harvester/harvester#5774."""
     assert offered(a2) == {Q: 1}
     a2.store.patch("VGPUDevice", a2.name_of(ONE), {"spec": {"enabled": False}})
-    assert offered(a2).get(Q, 0) == 0, "withdrawn before it is destroyed, so that nobody gets it meanwhile"
+    assert offered(a2).get(Q, 0) == 0, "withdrawn before it is destroyed, so that no pod gets it meanwhile"
     a2.settle()
     assert offered(a2).get(Q, 0) == 0
 
 
 def test_insufficient_after_a_cluster_was_scaled_down() -> None:
-    """harvester/harvester#8478: what deleted machines had was not counted as free."""
+    """harvester/harvester#8478: devices of deleted VMs were not counted as free."""
     running = [machine(f"vm{n}", entry("a", Q)) for n in range(2)]
     there = [instance(f"vm{n}", "n1", entry("a", Q)) for n in range(2)]
     nodes = [offering("n1", **{Q: 2})]
@@ -78,7 +78,7 @@ def test_scaling_up_counted_running_machines_a_second_time() -> None:
 
 
 def test_a_running_machine_that_was_edited_was_not_allocatable() -> None:
-    """harvester/harvester#11591: its own vGPU was missing from what was left."""
+    """harvester/harvester#11591: the VM's own vGPU was missing from the remaining count."""
     old, new = machine("vm", entry("a", Q)), machine("vm", entry("renamed", Q))
     full: Any = {"vms": [old], "instances": [instance("vm", "n1", entry("a", Q))]}
     full |= {"nodes": [offering("n1", **{Q: 1})], "vgpus": VGPUS[:1]}
@@ -86,9 +86,9 @@ def test_a_running_machine_that_was_edited_was_not_allocatable() -> None:
 
 
 def test_three_machines_were_accepted_for_one_vgpu() -> None:
-    """rancher/dashboard#10906: they were created and deleted again and again."""
-    said = rancher.fit_pools(pool(0, free=1), [rancher.machine_pool("default", "blue", 3, {Q: 1})])
-    assert (said.fits, said.sentence.partition(",")[0]) == (False, f"3 of {Q} are asked for")
+    """rancher/dashboard#10906: VMs were created and deleted again and again."""
+    answer = rancher.fit_pools(pool(0, free=1), [rancher.machine_pool("default", "blue", 3, {Q: 1})])
+    assert (answer.fits, answer.sentence.partition(",")[0]) == (False, f"3 of {Q} are requested")
 
 
 def test_a_second_cluster_was_given_what_the_first_had() -> None:
@@ -99,7 +99,9 @@ def test_a_second_cluster_was_given_what_the_first_had() -> None:
 
 
 def test_a_machine_pool_sent_through_a_driver_or_terraform_was_not_understood() -> None:
-    """harvester/harvester#10764, #6424, rancher/terraform-provider-rancher2#2105: what they send is read."""
+    """harvester/harvester#10764, #6424, rancher/terraform-provider-rancher2#2105: their requests are accepted as they
+    are.
+    """
     sent = json.dumps({"vGPURequests": [{"name": "", "deviceName": Q}]})
     assert rancher.requests(sent, '{"hostDevices":[{"name":"x","deviceName":"c"}]}') == {Q: 1, "c": 1}
 
@@ -117,7 +119,9 @@ def test_the_same_entry_was_appended_again_and_again() -> None:
 
 
 def test_permitted_devices_did_not_follow_the_vgpus() -> None:
-    """harvester/harvester#6733, harvester/pcidevices#80: never taken away, and not added where one was there before."""
+    """harvester/harvester#6733, harvester/pcidevices#80: entries were never removed, and not added if one existed
+    before.
+    """
     server = Server()
     server.make([made("n1", ONE, TYPE)], [], [])
     server.make([made("n1", ONE, "NVIDIA A2-8C")], [], [])
@@ -126,24 +130,24 @@ def test_permitted_devices_did_not_follow_the_vgpus() -> None:
     assert server.devices["mediatedDevices"] == []
 
 
-# -- who has what
+# -- assignment
 
 
 def test_a_vgpu_of_a_machine_made_through_the_api_could_be_disabled() -> None:
-    """harvester/harvester#9310: its device's name meant nothing, and no annotation was there yet."""
+    """harvester/harvester#9310: its device's name had no meaning, and the annotation did not exist yet."""
     running: Any = {
         "vms": [machine("vm", entry("gpu1", Q))],
         "instances": [instance("vm", "n1", entry("gpu1", Q))],
     }
-    said = refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running)
-    assert "VM vm in namespace default" in said
+    answer = refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running)
+    assert "VM vm in namespace default" in answer
     note = {names.ALLOCATION_ANNOTATION: json.dumps({"gpus": {Q: ["n1-000008005"]}})}
-    told = merged(running["vms"][0], metadata={"annotations": note})
-    assert refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running | {"vms": [told]}) == "", "it has the other"
+    reported = merged(running["vms"][0], metadata={"annotations": note})
+    assert refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running | {"vms": [reported]}) == "", "it has the other"
 
 
 def test_the_page_showed_another_vgpu_than_the_machine_had(a2: One) -> None:
-    """harvester/harvester#7003, #11456, #6638, #2974: what was chosen in the form, not what kubelet gave."""
+    """harvester/harvester#7003, #11456, #6638, #2974: the form's choice was shown, not the kubelet's allocation."""
     carry(a2, TWO, TYPE)
     got = a2.vgpu(TWO)["status"]["uuid"]
     known = object_names(a2.view(), a2.store.typed())
@@ -154,14 +158,16 @@ def test_the_page_showed_another_vgpu_than_the_machine_had(a2: One) -> None:
 
 
 def test_a_machine_that_runs_was_offered_again(a2: One) -> None:
-    """harvester/harvester#6638, #2974: an occupied vGPU could be chosen for a second machine."""
+    """harvester/harvester#6638, #2974: an occupied vGPU could be chosen for a second VM."""
     full: Any = {"vms": [machine("vm", entry("a", Q))], "instances": [instance("vm", "n1", entry("a", Q))]}
     full |= {"nodes": [offering("n1", **offered(a2))], "vgpus": VGPUS[:1]}
     assert "0 can still be allocated" in machine_refused(machine("second", entry("b", Q)), **full)
 
 
-def test_a_stranger_s_late_release_freed_the_vgpu_of_another_machine(a2: One) -> None:
-    """kernel/hypeman#364, #321: the function had a new owner by then. What an object did not make is not taken away."""
+def test_a_late_release_freed_the_vgpu_of_another_machine(a2: One) -> None:
+    """kernel/hypeman#364, #321: the function had a new owner by then. A vGPU is removed only by the object that created
+    it.
+    """
     uuid = a2.vgpu(ONE)["status"]["uuid"]
     folder = f"/sys/bus/pci/devices/{ONE}/{uuid}"
     a2.node.files.write(f"{folder}/remove", "1\n")

@@ -1,4 +1,4 @@
-"""What users reported of running clusters: reboots, load, faults, wishes that changed. Numbers: public threads."""
+"""User reports about running clusters: reboots, load, failures, changed requests. Numbers are of public threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, messa
 
 TYPE, Q = "NVIDIA A2-4Q", "nvidia.com/NVIDIA_A2-4Q"
 ONE, TWO, TEN = "0000:08:00.4", "0000:08:00.5", "0000:08:01.6"
-WORLDS = pytest.mark.parametrize("kernel", ["mdev", "vfio"])
+FRAMEWORKS = pytest.mark.parametrize("kernel", ["mdev", "vfio"])
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def healthy(one: One, faulty: frozenset[str] = frozenset()) -> dict[str, int]:
     return {each.name: sum(d.healthy for d in each.devices) for each in found.resources}
 
 
-@WORLDS
+@FRAMEWORKS
 def test_capacity_was_zero_after_a_power_loss(tmp_path: Path, kernel: str) -> None:
-    """harvester/harvester#3126, #5957, #6892: the vGPUs come back in the same functions, with the same UUIDs, and there
-    is no extra one.
+    """harvester/harvester#3126, #5957, #6892: the vGPUs come back in the same functions, with the same UUIDs, and
+    without an extra one.
     """
     one = enabled(f"a2:{kernel}", tmp_path, A2)
     carry(one, ONE, TYPE)
@@ -44,8 +44,8 @@ def test_capacity_was_zero_after_a_power_loss(tmp_path: Path, kernel: str) -> No
 
 
 def test_the_uuid_was_another_after_each_reboot(tmp_path: Path) -> None:
-    """harvester/pcidevices: a random one was made each time, and whatever had noted it was wrong. One that pcidevices
-    made is kept as well.
+    """harvester/pcidevices: a random UUID was generated each time, so recorded ones were wrong. A UUID that pcidevices
+    generated is kept as well.
     """
     uuid = "11111111-2222-4333-8444-555555555555"
     one = One("a2:mdev", tmp_path, "n1", A2)
@@ -57,9 +57,9 @@ def test_the_uuid_was_another_after_each_reboot(tmp_path: Path) -> None:
     assert one.vgpu(ONE)["status"]["uuid"] == uuid
 
 
-@WORLDS
+@FRAMEWORKS
 def test_a_vgpu_that_a_reboot_had_taken_could_not_be_disabled(tmp_path: Path, kernel: str) -> None:
-    """harvester/harvester#7002: there was nothing to take away, and it could not be said so."""
+    """harvester/harvester#7002: nothing could be removed, and the object could not show that."""
     one = carry(enabled(f"a2:{kernel}", tmp_path, A2), ONE, TYPE)
     one.reboot()
     give_up(one, ONE)
@@ -68,7 +68,7 @@ def test_a_vgpu_that_a_reboot_had_taken_could_not_be_disabled(tmp_path: Path, ke
     assert one.store.of("PCIDeviceClaim") == {}
 
 
-def test_a_type_that_was_taken_away_and_wished_again_was_not_made(a2: One) -> None:
+def test_a_type_that_was_removed_and_requested_again_was_not_made(a2: One) -> None:
     """kubevirt/kubevirt#8425."""
     for _ in range(3):
         carry(a2, ONE, TYPE)
@@ -77,10 +77,10 @@ def test_a_type_that_was_taken_away_and_wished_again_was_not_made(a2: One) -> No
         assert a2.live() == {}
 
 
-@WORLDS
-def test_an_object_that_was_made_anew_destroyed_a_running_vgpu(tmp_path: Path, kernel: str) -> None:
-    """harvester/pcidevices (vendor VFIO): a VGPUDevice whose function held a type got ``enabled: false``, and the vGPU
-    of a running machine was removed by the next pass.
+@FRAMEWORKS
+def test_an_object_that_was_made_again_destroyed_a_running_vgpu(tmp_path: Path, kernel: str) -> None:
+    """harvester/pcidevices (vendor VFIO): a VGPUDevice whose function held a type got ``enabled: false``, and the next
+    pass removed the vGPU of a running VM.
     """
     one = carry(enabled(f"a2:{kernel}", tmp_path, A2), ONE, TYPE)
     device = one.vgpu(ONE)["status"]["uuid"] if kernel == "mdev" else ONE
@@ -97,7 +97,7 @@ def test_an_object_that_was_made_anew_destroyed_a_running_vgpu(tmp_path: Path, k
 
 
 def test_a_failure_left_a_claim_without_a_vgpu(tmp_path: Path) -> None:
-    """harvester/pcidevices (vendor VFIO): the claim was made first, and stayed when the type could not be written."""
+    """harvester/pcidevices (vendor VFIO): the claim was created first, and stayed if the type was not written."""
     one = enabled("l40s:vfio", tmp_path, L40S)
     first = one.device(L40S)["status"]["vfAddresses"][0]
     one.control("fault", kind="fail", call="SysfsWrite", path="current_vgpu_type", code=5, calls=100)
@@ -109,7 +109,7 @@ def test_a_failure_left_a_claim_without_a_vgpu(tmp_path: Path) -> None:
 
 
 def test_eight_gpus_kept_a_processor_busy(tmp_path: Path) -> None:
-    """harvester/harvester#8653: an agent that has nothing to do writes nothing, to no API server and to no GPU."""
+    """harvester/harvester#8653: an idle agent writes nothing, to no API server and to no GPU."""
     one = One("h200:vfio*8", tmp_path, "n1").settle()
     assert len(one.store.of("SRIOVGPUDevice")) == 8
     written, calls = len(one.store.written), writes(one)
@@ -120,7 +120,7 @@ def test_eight_gpus_kept_a_processor_busy(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_fell_ill_was_given_to_machines(a2: One) -> None:
-    """NVIDIA/kubevirt-gpu-device-plugin#97: nobody looked. It is shown, and given to nobody."""
+    """NVIDIA/kubevirt-gpu-device-plugin#97: health was not checked. The GPU is shown, and not allocated."""
     carry(a2, ONE, TYPE)
     uuid = a2.node.whole.read().gpus[0].uuid
     assert healthy(a2) == {Q: 1}
@@ -139,8 +139,8 @@ def test_one_card_that_failed_stopped_all_others(tmp_path: Path) -> None:
     assert len(one.store.of("VGPUDevice")) == 16
 
 
-def test_a_changed_wish_took_the_vgpu_from_under_a_machine(a2: One) -> None:
-    """NVIDIA/gpu-operator#1187: a config change while machines run. It waits, and names who has it."""
+def test_a_changed_request_took_the_vgpu_from_under_a_machine(a2: One) -> None:
+    """NVIDIA/gpu-operator#1187: a config change while VMs run. It waits, and names the holders."""
     carry(a2, ONE, TYPE)
     a2.start_vm(a2.vgpu(ONE)["status"]["uuid"])
     give_up(a2, ONE)
@@ -152,9 +152,7 @@ def test_a_changed_wish_took_the_vgpu_from_under_a_machine(a2: One) -> None:
 
 
 def test_enabling_again_wiped_what_was_there(a2: One) -> None:
-    """What ``sriov-manage -e`` does each time it runs (design notes of several tools): it is not run when there is
-    nothing to do.
-    """
+    """Effects of each ``sriov-manage -e`` run (design notes of several tools): it is not run if the functions exist."""
     carry(a2, ONE, TYPE)
     calls = writes(a2)
     a2.store.patch("SRIOVGPUDevice", a2.name_of(A2), {"metadata": {"labels": {"touched": "yes"}}})
@@ -164,7 +162,7 @@ def test_enabling_again_wiped_what_was_there(a2: One) -> None:
 
 
 def test_the_name_of_a_type_could_not_be_read_from_a_full_card(tmp_path: Path) -> None:
-    """harvester/pcidevices (vendor VFIO): the kernel lists what can still be made, and a full card nothing."""
+    """harvester/pcidevices (vendor VFIO): the kernel lists what can still be created, and on a full card nothing."""
     one = enabled("a2:vfio", tmp_path, A2)
     for address in one.device(A2)["status"]["vfAddresses"][:4]:
         carry(one, address, TYPE)

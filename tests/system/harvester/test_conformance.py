@@ -1,5 +1,7 @@
-"""Cases of the originals' own tests that no other test of ours has, by their meaning: what a plugin of virtual machines
-gives, and with which words. The table of all is in COMPLAINTS.md.
+"""Cases of the originals' own tests that no other test of ours has, by their meaning: the devices and names that a
+plugin for VMs allocates.
+
+COMPLAINTS.md has the table of all cases.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 from system.harvester.bench import A2, carry, enabled
-from unit.kubernetes.virtual_machines.harvester.offered import card, replace, vgpus, view
+from unit.kubernetes.virtual_machines.harvester.offered import make_gpu, replace, vgpus, view
 
 RESOURCE = "nvidia.com/NVIDIA_L40S-12A"
 
 
 def snapshot(*numbers: int, numa: int | None = 1) -> ResourceSnapshot:
-    """An L40S of vendor VFIO with vGPUs on these functions, as its node offers them."""
-    gpu = card("NVIDIA L40S", *(("12A", n) for n in numbers))
+    """Build an L40S of vendor VFIO with vGPUs on these functions, as its node offers them."""
+    gpu = make_gpu("NVIDIA L40S", *(("12A", n) for n in numbers))
     (found,) = offer(view(gpu, numa=numa), Objects(vgpus=vgpus(gpu)), {}).resources
     return ResourceSnapshot(found.name, found.devices)
 
 
 def test_an_address_that_is_not_offered_is_refused() -> None:
-    """E: unknown addresses, and one that is asked for twice."""
+    """E: unknown addresses, and one that is requested twice."""
     there = snapshot(0, 9)
     first = there.devices[0].id
     assert there.refusal([first]) is None
@@ -36,8 +38,8 @@ def test_an_address_that_is_not_offered_is_refused() -> None:
         assert isinstance(there.refusal(wrong), AllocationRefusal)
 
 
-def test_only_the_function_that_was_asked_for_is_handed_out() -> None:
-    """E: one variable with one address, and the files of its own group; no neighbour, no sibling."""
+def test_only_the_function_that_was_asked_for_is_passed_through() -> None:
+    """E: one variable with one address, and the files of its own group. Neighbours and siblings are not included."""
     there = snapshot(0, 9)
     for each in there.devices:
         given = there.response([each.id], AllocationOptions())
@@ -47,7 +49,7 @@ def test_only_the_function_that_was_asked_for_is_handed_out() -> None:
 
 
 def test_several_ids_are_one_variable_in_the_order_of_functions() -> None:
-    """A7, E: as virt-launcher reads it; virtfn9 after virtfn0, however kubelet asks."""
+    """A7, E: as virt-launcher reads it. virtfn9 comes after virtfn0, in whatever order the kubelet requests them."""
     there = snapshot(0, 9, 10)
     ids = [each.id for each in there.devices]
     given = there.response([ids[2], ids[0], ids[1]], AllocationOptions())
@@ -55,15 +57,19 @@ def test_several_ids_are_one_variable_in_the_order_of_functions() -> None:
     assert [file.host_path for file in given.devices].count("/dev/vfio/vfio") == 1
 
 
-@pytest.mark.parametrize(("numa", "told"), [(1, [1]), (0, [0]), (None, [])])
-def test_the_numa_node_is_told_where_it_is_known(numa: int | None, told: list[int]) -> None:
-    """E says 0 for a node that the kernel does not know (-1). It is left out here: kubelet then has no preference."""
+@pytest.mark.parametrize(("numa", "reported"), [(1, [1]), (0, [0]), (None, [])])
+def test_the_numa_node_is_reported_where_it_is_known(numa: int | None, reported: list[int]) -> None:
+    """E says 0 for a node that the kernel does not know (-1). It is omitted here, so that the kubelet has no
+    preference.
+    """
     for each in snapshot(0, numa=numa).list_response.devices:
-        assert [node.ID for node in each.topology.nodes] == told
+        assert [node.ID for node in each.topology.nodes] == reported
 
 
 def test_what_must_be_included_comes_first_then_its_numa_node_then_any() -> None:
-    """E: preferred allocation. Where more must be than is asked for, all of them are told: kubelet knows why."""
+    """E: preferred allocation. If more devices must be included than are requested, all of them are returned: the
+    kubelet knows why.
+    """
     devices = [ResourceDevice(f"{n}", f"gpu{n}", (), f"{n}", n // 2) for n in range(4)]
     every = [each.id for each in devices]
     assert set(preferred(every, ["2"], 2, devices, "packed")) == {"2", "3"}, "the same NUMA node"
@@ -85,7 +91,7 @@ def test_names_with_slashes_and_dots(name: str, resource: str, variable: str) ->
 
 
 def test_virtfn10_is_before_virtfn2_in_lists_and_after_it_in_what_is_given(tmp_path: Path) -> None:
-    """Of the cases that the originals lack: lists keep their order, kubelet's is the functions' own."""
+    """A case that the originals lack: lists keep their order, which for the kubelet's is that of the functions."""
     one = enabled("a2:vfio", tmp_path, A2)
     listed = one.device(A2)["status"]["vfAddresses"]
     assert listed.index("0000:08:01.6") == 2 < listed.index("0000:08:00.6")
@@ -108,7 +114,7 @@ def test_a_full_card_offers_nothing_more(tmp_path: Path) -> None:
 
 
 def test_a_sibling_that_is_held_back_is_not_offered() -> None:
-    """E: health is each device's own."""
+    """E: each device has its own health."""
     there = snapshot(0, 9)
     kept = replace(there, withheld=frozenset({there.devices[0].id}))
     assert [each.healthy for each in kept.usable] == [False, True]

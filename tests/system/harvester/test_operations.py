@@ -1,5 +1,7 @@
-"""What happens to clusters that run: reboots, upgrades, restarts, nodes that leave, drivers that come and go, agents
-that are killed, layouts that somebody changes. Machines go on, or come back with what they had.
+"""Operation of clusters: reboots, upgrades, restarts, removed nodes, drivers that disappear and return, killed agents,
+changed layouts.
+
+VMs keep running, or return with the same devices.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ import pytest
 
 from support.kubevirt.players import SETTINGS
 from system.harvester.conftest import MakeSite
-from system.harvester.world import JSON, Site
+from system.harvester.site import JSON, Site
 
 ONE, TWO = "harvester-82cd7", "harvester-kgd9c"
 A100, A2 = f"{ONE}-000004000", f"{TWO}-000008000"
@@ -16,7 +18,7 @@ Q4, RESOURCE = "NVIDIA A2-4Q", "nvidia.com/NVIDIA_A2-4Q"
 
 
 def enable(site: Site, gpu: str, functions: int = 16) -> list[str]:
-    """A GPU's virtual functions are switched on; their objects' names."""
+    """Enable a GPU's virtual functions and return their objects' names."""
     site.until(lambda: site.seen("sriovgpudevices", gpu), f"the object of {gpu}")
     site.patch("sriovgpudevice", gpu, enabled=True)
     site.until(lambda: len(_names(site, gpu)) == functions, "the functions")
@@ -30,7 +32,7 @@ def _names(site: Site, gpu: str) -> list[str]:
 
 
 def carry(site: Site, name: str, kind: str) -> JSON:
-    """A function gets a vGPU; its object."""
+    """Give a function a vGPU and return its object."""
     site.until(lambda: kind in site.seen("vgpudevices", name)["status"].get("availableTypes", {}), f"{kind} to choose")
     site.patch("vgpudevice", name, enabled=True, vGPUTypeName=kind)
     site.wait("vgpudevice", name, "{.status.vGPUStatus}=vGPUConfigured")
@@ -54,7 +56,7 @@ def test_a_node_reboots_and_another_leaves_the_cluster(site_on_standin: MakeSite
     carry(site, enable(site, A2)[0], Q4)
     assert site.count("pcideviceclaims") == 1
     site.agents[TWO].kill()
-    site.world.machines.pop(TWO).close()
+    site.environment.machines.pop(TWO).close()
     site.kubectl("delete", "node", TWO)
     name = enable(site, A100)[0]
     cut(site, {9: 1, 14: 1})
@@ -64,8 +66,8 @@ def test_a_node_reboots_and_another_leaves_the_cluster(site_on_standin: MakeSite
     site.create("desk", [resource])
     launcher = site.runs("desk")
     begun = reboot(site, ONE)
-    site.until(lambda: site.world.launchers("desk") not in ([], [launcher]), "the machine to run again")
-    assert site.world.launcher("desk").environment == launcher.environment, "the same mdev"
+    site.until(lambda: site.environment.launchers("desk") not in ([], [launcher]), "the machine to run again")
+    assert site.environment.launcher("desk").environment == launcher.environment, "the same mdev"
     assert site.get("vgpudevice", name)["status"]["uuid"] == before["status"]["uuid"]
     site.wait("migconfiguration", A100, "{.status.status}=synced")
     assert order(begun, site) == ["SriovManage", "CreateGpuInstance", "SysfsWrite"], "functions, instances, then vGPUs"
@@ -73,20 +75,20 @@ def test_a_node_reboots_and_another_leaves_the_cluster(site_on_standin: MakeSite
 
 
 def reboot(site: Site, node: str) -> int:
-    """The machine starts anew, with everything on it; how many calls its hardware had seen before."""
+    """Reboot the node, and start everything on it again. Return how many calls its hardware had seen before."""
     agent = site.agents[node]
     agent.kill()
     agent.sim.reboot()
-    site.world.lose(node)
+    site.environment.lose(node)
     assert agent.vgpus() == {}
-    site.world.machines[node].restart_kubelet()
+    site.environment.machines[node].restart_kubelet()
     begun = len(agent.sim.calls())
     agent.start()
     return begun
 
 
 def order(begun: int, site: Site) -> list[str]:
-    """The kinds of calls that changed something since, each once, in the order of their last."""
+    """Return the kinds of calls that changed something since, each once, in the order of their last call."""
     calls = [call["call"] for call in site.agents[ONE].sim.calls()[begun:] if call.get("write") and not call["rc"]]
     short = [each.removeprefix("Device").removesuffix("WithPlacement") for each in calls]
     wanted = ("SriovManage", "CreateGpuInstance", "SysfsWrite")
@@ -94,7 +96,9 @@ def order(begun: int, site: Site) -> list[str]:
 
 
 def the_other_node_s_objects_are_gone(site: Site) -> None:
-    """Claims, too, although no agent is there to let them go; and what KubeVirt was to permit for that node alone."""
+    """Wait until the objects of the removed node are gone. Claims are too, although no agent releases them, and so is
+    what KubeVirt permitted for only that node.
+    """
     kinds = ("sriovgpudevices", "vgpudevices", "pcidevices", "pcideviceclaims", "migconfigurations")
     site.until(lambda: not any(site.agents[TWO].all(kind) for kind in kinds), "the removed node's objects to go")
     assert site.agents[ONE].all("vgpudevices")
@@ -118,9 +122,9 @@ def test_our_own_upgrade_reaches_neither_hardware_nor_machines(make_site: MakeSi
     everything_is_replaced(site)
     at_rest(site)
     assert before == {node: (agent.writes(), agent.versions()) for node, agent in site.agents.items()}
-    assert [site.world.launcher(name) for name in ("first", "second")] == machines
+    assert [site.environment.launcher(name) for name in ("first", "second")] == machines
     for node in (ONE, TWO):
-        site.world.machines[node].restart_kubelet()
+        site.environment.machines[node].restart_kubelet()
     site.until(
         lambda: [site.offered(node, RESOURCE) for node in (ONE, TWO)] == ["2", "2"], "kubelets to know them again"
     )
@@ -136,7 +140,7 @@ def at_rest(site: Site) -> None:
 
 
 def everything_is_replaced(site: Site) -> None:
-    """Agents and controller; wishes wait meanwhile, machines do not."""
+    """Replace agents and controller. Requests wait meanwhile, VMs keep running."""
     assert site.controller is not None
     for agent in site.agents.values():
         assert agent.stop() == 0
@@ -148,12 +152,12 @@ def everything_is_replaced(site: Site) -> None:
     site.controller.start()
     for agent in site.agents.values():
         agent.start()
-        agent.until(lambda: agent.looks() >= 2, "two looks of the new agent")  # noqa: B023 -- called at once
+        agent.until(lambda: agent.observations() >= 2, "two looks of the new agent")  # noqa: B023 -- called at once
 
 
 @pytest.mark.slow
 def test_an_agent_that_is_killed_at_every_step(site_on_standin: MakeSite) -> None:
-    """Each thing that a user does is followed by SIGKILL at once, and by another agent."""
+    # Each action of a user is followed at once by SIGKILL and another agent.
     site = site_on_standin({TWO: "a2:vfio:bus08"}, pods=False)
     agent = site.agents[TWO]
 
@@ -176,7 +180,7 @@ def test_an_agent_that_is_killed_at_every_step(site_on_standin: MakeSite) -> Non
     launcher = site.runs("desk")
     killed()
     site.until(lambda: site.has("desk") == {"hostdevices": {RESOURCE: [name]}}, "what it has")
-    assert site.world.launcher("desk") == launcher
+    assert site.environment.launcher("desk") == launcher
     site.halt("desk")
     killed()
     site.remove("desk")
@@ -198,12 +202,12 @@ def test_a_driver_that_comes_late_and_is_replaced_under_machines(site_on_standin
     site.until(lambda: site.seen("sriovgpudevices", A2), "the GPU's object")
     site.patch("sriovgpudevice", A2, enabled=True)
     site.wait("sriovgpudevice", A2, "condition=Ready=Unknown")
-    said = site.kubectl("get", "sriovgpudevice", A2, "-o", "jsonpath={.status.conditions}")
-    assert "/tmp/ready is not there" in said
+    answer = site.kubectl("get", "sriovgpudevice", A2, "-o", "jsonpath={.status.conditions}")
+    assert "/tmp/ready does not exist" in answer
     assert agent.writes() == []
     site.driver(TWO)
     site.wait("sriovgpudevice", A2, "condition=Ready")
-    site.until(lambda: site.count("vgpudevices") == 16, "what was wished meanwhile")
+    site.until(lambda: site.count("vgpudevices") == 16, "the functions requested meanwhile")
     name = _names(site, A2)[0]
     carry(site, name, Q4)
     site.until(lambda: site.offered(TWO, RESOURCE) == "1", "it to be offered")
@@ -213,7 +217,7 @@ def test_a_driver_that_comes_late_and_is_replaced_under_machines(site_on_standin
     site.driver(TWO, name="nvidia-driver-daemonset-later")
     agent.at_rest(1)
     assert (len(agent.writes()), agent.configured("0000:08:00.4")) == (calls, Q4)
-    assert site.world.launcher("desk") == launcher
+    assert site.environment.launcher("desk") == launcher
     site.halt("desk")
     site.remove("desk")
     site.patch("vgpudevice", name, enabled=False)
@@ -221,7 +225,7 @@ def test_a_driver_that_comes_late_and_is_replaced_under_machines(site_on_standin
 
 
 @pytest.mark.slow
-def test_somebody_cuts_the_gpu_by_hand(site_on_standin: MakeSite) -> None:
+def test_a_user_partitions_the_gpu_by_hand(site_on_standin: MakeSite) -> None:
     site = site_on_standin({ONE: "a100-sxm4-40gb:vfio:bus04"}, pods=False)
     agent = site.agents[ONE]
     enable(site, A100)
@@ -232,10 +236,10 @@ def test_somebody_cuts_the_gpu_by_hand(site_on_standin: MakeSite) -> None:
     by_hand = len(agent.writes())
     site.wait("migconfiguration", A100, "{.status.status}=out-of-sync")
     site.until(lambda: len(site.seen("migconfigurations", A100)["status"]["differences"]) == 2, "both differences")
-    told = site.get("migconfiguration", A100)["status"]
-    assert told["differences"][0] == "1 of 1 MIG 3g.20gb is missing"
-    assert "2g.10gb" in told["differences"][1]
-    assert all(each in told["message"] for each in told["differences"])
+    reported = site.get("migconfiguration", A100)["status"]
+    assert reported["differences"][0] == "1 of 1 MIG 3g.20gb is missing"
+    assert "2g.10gb" in reported["differences"][1]
+    assert all(each in reported["message"] for each in reported["differences"])
     row = next(line for line in site.kubectl("get", "migconfigurations").splitlines() if A100 in line)
     assert "out-of-sync" in row
     assert "must be disabled" in site.refused("migconfiguration", A100, profileSpec=layout(site, {19: 1}))
@@ -243,11 +247,11 @@ def test_somebody_cuts_the_gpu_by_hand(site_on_standin: MakeSite) -> None:
     assert len(agent.writes()) == by_hand, "nothing is touched"
     site.patch("migconfiguration", A100, enabled=False)
     site.wait("migconfiguration", A100, "{.status.status}=disabled")
-    assert [i.partition("@")[0] for i in agent.geometry()[0]] == ["2g.10gb"], "what nobody of us made is left alone"
+    assert [i.partition("@")[0] for i in agent.geometry()[0]] == ["2g.10gb"], "an instance of another tool is kept"
     site.patch("migconfiguration", A100, enabled=True, profileSpec=layout(site, {9: 1, 19: 2}))
     site.wait("migconfiguration", A100, "{.status.status}=out-of-sync")
     assert [i.partition("@")[0] for i in agent.geometry()[0]] == ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"]
-    step = site.get("migconfiguration", A100)["status"]["message"].partition("| next: ")[2].partition(" (to have")[0]
+    step = site.get("migconfiguration", A100)["status"]["message"].partition("| next: ")[2].partition(" (to destroy")[0]
     site.typed(step)
     site.patch("migconfiguration", A100, enabled=False)
     site.wait("migconfiguration", A100, "{.status.status}=disabled")

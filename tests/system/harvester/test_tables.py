@@ -1,4 +1,4 @@
-"""The table of complaints says what is there: each test that it names exists, and each complaint's test has a row."""
+"""Check the table of complaints: each test that it names exists, and each complaint's test has a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_OURS = ("not solved", "not ours", "not there")
 
 
 def functions(path: Path) -> dict[str, ast.FunctionDef]:
-    """Functions and methods of a file, by name."""
+    """Return functions and methods of a file, by name."""
     return {node.name: node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 

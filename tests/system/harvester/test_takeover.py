@@ -1,5 +1,7 @@
-"""Installed over a live pcidevices: the very objects of Harvester's documents, with the vGPUs and the layout that they
-speak of, and a machine that runs. Idle while pcidevices works; then everything is kept as it is.
+"""Installation over a live pcidevices: the objects of Harvester's documents, with their vGPUs and layout, and a running
+VM.
+
+The agent is idle while pcidevices works. Then everything is kept as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from support.kubevirt.players import SETTINGS
 from system.harvester import samples
 from system.harvester.conftest import MakeSite
 from system.harvester.samples import comparable, sample
-from system.harvester.world import JSON, Site
+from system.harvester.site import JSON, Site
 
 VGPUS, CUT = "harvester-82cd7", "dell-190-tink-system"
 A2, A100 = "0000:08:00.0", "0000:04:00.0"
@@ -33,7 +35,7 @@ def test_from_pcidevices_to_us_with_a_machine_running(make_site: MakeSite) -> No
     for agent in agents:
         agent.start()
         agent.until(lambda: agent.standing().get("reason") == "PcidevicesRuns", "idle")  # noqa: B023 -- called at once
-        agent.until(lambda: agent.looks() == 0 and agent.page("/readyz")[0] == 200, "ready, and idle")  # noqa: B023
+        agent.until(lambda: agent.observations() == 0 and agent.page("/readyz")[0] == 200, "ready, and idle")  # noqa: B023
     shown = site.kubectl("get", "nodes", "-o", r"custom-columns=D:.metadata.annotations.aliquot\.dev/devices")
     assert shown.count('"state":"idle"') == 2, shown
     assert before == {a.name: (a.versions(), a.writes(), a.vgpus(), a.geometry()) for a in agents}
@@ -47,7 +49,9 @@ def test_from_pcidevices_to_us_with_a_machine_running(make_site: MakeSite) -> No
 
 
 def what_pcidevices_left(site: Site, shared: DevicesAgent, cut: DevicesAgent) -> None:
-    """The hardware by hand, the objects as its documents show them, its entries twice, its pods on both nodes."""
+    """Create the hardware by hand, and the objects as its documents show them, with entries twice and pods on both
+    nodes.
+    """
     cut.sim.set_mode(0, True)
     cut.sim.reset(0)
     for agent in (shared, cut):
@@ -72,7 +76,7 @@ def what_pcidevices_left(site: Site, shared: DevicesAgent, cut: DevicesAgent) ->
 
 
 def make(site: Site, plural: str, body: JSON) -> JSON:
-    """As pcidevices writes: its account is not judged."""
+    """Create an object as pcidevices writes it. Its account is not judged."""
     root = "/apis/devices.harvesterhci.io/v1beta1"
     body["metadata"] = {k: v for k, v in body["metadata"].items() if k in ("name", "labels", "ownerReferences")}
     made = site.cluster.must("POST", f"{root}/{plural}", body)
@@ -90,7 +94,7 @@ def free(at: str) -> JSON:
 
 
 def layout(site: Site, cut: DevicesAgent) -> None:
-    """Six 1g.5gb and one with media engines, with the numbers that the sample lists."""
+    """Create six 1g.5gb and one with media engines, with the numbers that the sample lists."""
     for start in range(7):
         cut.sim.create(0, "1g.5gb+me" if start == 3 else "1g.5gb", start)
     device = samples.gpu(CUT, enabled=True)
@@ -108,7 +112,7 @@ def layout(site: Site, cut: DevicesAgent) -> None:
 
 
 def everything_is_as_it_was(site: Site) -> None:
-    """The documents' objects, with conditions; KubeVirt's settings without the repetition."""
+    """Compare with the documents' objects, with conditions, and KubeVirt's settings without the repetition."""
     assert comparable(site.get("sriovgpudevice", f"{VGPUS}-000008000")) == samples.gpu(VGPUS, enabled=True)
     configured = site.get("vgpudevice", f"{VGPUS}-000008004")
     assert (comparable(configured), configured["status"]["uuid"]) == (sample(samples.CONFIGURED), UUID)

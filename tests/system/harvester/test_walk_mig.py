@@ -1,5 +1,6 @@
-"""The MIG document's test plan, steps 1 to 7, by kubectl on an A100: a MIG-backed vGPU in a machine, and all the way
-back; beside a second node whose GPU has the same address.
+"""The MIG document's test plan, steps 1 to 7, by kubectl on an A100: a MIG-backed vGPU in a VM, and all the way back.
+
+A second node has a GPU with the same address.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from support.kubevirt.players import SETTINGS
 from system.harvester import samples
 from system.harvester.conftest import MakeSite
 from system.harvester.samples import comparable, sample
-from system.harvester.world import JSON, Site
+from system.harvester.site import JSON, Site
 
 NODE, OTHER = "dell-190-tink-system", "dell-191-tink-system"
 GPU, ADDRESS = f"{NODE}-000004000", "0000:04:00.0"
@@ -40,7 +41,7 @@ def step_one_to_three_gpus_and_drivers(site: Site) -> None:
 
 
 def step_four_enable(site: Site) -> None:
-    """The MigConfiguration appears and asks for nothing."""
+    """Enable the GPU. The MigConfiguration appears and requests nothing."""
     site.patch("sriovgpudevice", GPU, enabled=True)
     site.until(lambda: site.count("migconfigurations"), "the MigConfiguration")
     empty = sample(samples.MIG)
@@ -55,15 +56,15 @@ def step_four_enable(site: Site) -> None:
 
 
 def step_five_a_layout(site: Site) -> None:
-    """Six and one, as the document has it. What can never be is refused with the reason, and nothing changes."""
-    said = site.refused("migconfiguration", GPU, enabled=True, profileSpec=asked(site, {19: 6, 20: 2}))
-    assert "1g.5gb+me" in said
+    """Request six and one, as the document has it. Impossible requests are refused with the reason, without change."""
+    answer = site.refused("migconfiguration", GPU, enabled=True, profileSpec=asked(site, {19: 6, 20: 2}))
+    assert "1g.5gb+me" in answer
     assert site.get("migconfiguration", GPU)["spec"]["enabled"] is False
     site.patch("migconfiguration", GPU, enabled=True, profileSpec=asked(site, {19: 6, 20: 1}))
     site.wait("migconfiguration", GPU, "{.status.status}=synced")
     assert comparable(site.get("migconfiguration", GPU)) == sample(samples.MIG)
-    said = site.refused("migconfiguration", GPU, profileSpec=asked(site, {19: 5, 20: 1}))
-    assert f"{GPU} is synced: it must be disabled before its profileSpec is changed" in said
+    answer = site.refused("migconfiguration", GPU, profileSpec=asked(site, {19: 5, 20: 1}))
+    assert f"{GPU} is synced: it must be disabled before its profileSpec is changed" in answer
     assert len(site.all("migconfiguration")) == 1
     assert site.agents[OTHER].writes() == [], "the other node's GPU has the same address and is another"
 
@@ -74,8 +75,8 @@ def asked(site: Site, counts: dict[int, int]) -> list[JSON]:
 
 
 def step_six_types_of_the_instances(site: Site) -> tuple[str, str]:
-    """Functions offer the types of instances that exist, and no others. The first one is configured; its name and
-    type.
+    """Check that functions offer the types of existing instances, and no others. Configure the first one, and return
+    its name and type.
     """
     name = site.get("sriovgpudevice", GPU)["status"]["vGPUDevices"][0]
     site.until(lambda: types(site, name), "types")
@@ -107,12 +108,14 @@ def step_seven_a_machine(site: Site, name: str, kind: str, kernel: str) -> None:
 
 
 def back_and_another_layout(site: Site, name: str) -> None:
-    """In the order that the document asks for, and refused in any other; then another layout of the same GPU."""
-    said = site.refused("migconfiguration", GPU, enabled=False)
-    assert f"cannot disable {GPU} while vGPU {name} is enabled" in said
+    """Remove the layout in the document's order, which is the only accepted one. Then apply another layout of the same
+    GPU.
+    """
+    answer = site.refused("migconfiguration", GPU, enabled=False)
+    assert f"cannot disable {GPU} while vGPU {name} is enabled" in answer
     assert f"{name} is in use with VM desk" in site.refused("vgpudevice", name, enabled=False)
     site.halt("desk")
-    site.until(lambda: name in str(site.world.machine("desk")["spec"]), "the machine to name what it had")
+    site.until(lambda: name in str(site.environment.machine("desk")["spec"]), "the machine to name what it had")
     assert f"{name} is in use with VM desk" in site.refused("vgpudevice", name, enabled=False), "it is to have it again"
     bare = {"template": {"spec": {"domain": {"devices": {"gpus": None, "hostDevices": None}}}}}
     site.patch("virtualmachine", "desk", **bare)

@@ -1,5 +1,7 @@
-"""Harvester's manual on vGPUs, by kubectl: usage, what several vGPUs in one machine need, the cap, and the figures that
-Rancher reads. One node has mdevs as the manual's, the other a newer kernel without them.
+"""Harvester's manual on vGPUs, by kubectl: usage, the needs of several vGPUs in one VM, the cap, and the counts that
+Rancher reads.
+
+One node has mdevs as the manual's, the other a newer kernel without them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from support import forkserver
 from system.harvester import samples
 from system.harvester.conftest import MakeSite
 from system.harvester.samples import comparable, printed, sample, table
-from system.harvester.world import JSON, Site
+from system.harvester.site import JSON, Site
 
 ONE, OTHER = "harvester-kgd9c", "harvester-82cd7"
 GPU = f"{ONE}-000008000"
@@ -60,7 +62,7 @@ def a_gpu_is_found_and_enabled(site: Site) -> None:
 
 
 def the_first_profile_decides_about_the_others(site: Site) -> None:
-    """A 4C for a while, then what the manual has."""
+    """Configure a 4C for a while, then the types of the manual."""
     configure(site, "00.4", "NVIDIA A2-4C")
     site.until(lambda: site.offered(ONE, C) == "1", "the 4C to be offered")
     site.patch("vgpudevice", device("00.4"), enabled=False)
@@ -76,9 +78,9 @@ def four_are_the_most(site: Site) -> None:
         configure(site, at, kind)
     rest = [at for at in samples.GLOB.split() if at not in FIRST]
     site.until(lambda: not any(types(site, at) for at in rest), "nothing to be left for the others")
-    said = site.refused("vgpudevice", device("01.0"), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
-    assert "NVIDIA A2-4Q is not a valid profile" in said
-    assert "nothing is available" in said
+    answer = site.refused("vgpudevice", device("01.0"), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
+    assert "NVIDIA A2-4Q is not a valid profile" in answer
+    assert "nothing is available" in answer
     assert printed(site.kubectl("get", "vgpudevices", "-l", f"nodename={ONE}")) == table(ONE, FIRST)
 
 
@@ -89,9 +91,11 @@ def the_node_offers(site: Site) -> None:
 
 
 def several_in_one_machine(site: Site) -> None:
-    """Q-series alone may be several, on one node; exactly one has ramFB, whoever chose it."""
-    said = site.not_created("two-a", [A, A])
-    assert "NVIDIA A2-4A must be the only vGPU of a virtual machine, this one has 2" in said
+    """Create VMs with several vGPUs: only Q-series may be several, on one node. Exactly one has ramFB, whichever actor
+    chose it.
+    """
+    answer = site.not_created("two-a", [A, A])
+    assert "NVIDIA A2-4A must be the only vGPU of a VM, this one has 2" in answer
     both = [
         {"name": name, "deviceName": Q, "virtualGPUOptions": {"display": {"ramFB": {"enabled": True}}}} for name in "ab"
     ]
@@ -122,8 +126,8 @@ def ramfb(gpu: JSON) -> bool:
 
 
 def figures_over_all_nodes(site: Site) -> None:
-    """Two more on the other node: four in all, of which each machine takes one. A fifth is refused, and Rancher's
-    figure says so beforehand.
+    """Configure two more on the other node: four in all, of which each VM takes one. A fifth is refused, and Rancher's
+    count shows that beforehand.
     """
     for at in ("00.4", "00.5"):
         configure(site, at, "NVIDIA A2-4Q", OTHER)
@@ -133,8 +137,8 @@ def figures_over_all_nodes(site: Site) -> None:
         site.create(f"vm-{n}", [Q])
         assert rancher(site)[Q] == str(3 - n), "an admitted machine counts at once"
     assert {site.runs(f"vm-{n}").node for n in range(4)} == {ONE, OTHER}
-    said = site.not_created("vm-4", [Q])
-    assert f"1 of {Q} is asked for, 0 can still be allocated (4 in the cluster, 4 allocated)" in said, said
+    answer = site.not_created("vm-4", [Q])
+    assert f"1 of {Q} is requested, 0 can still be allocated (4 in the cluster, 4 allocated)" in answer, answer
     rows = capacity(site, "-o", "json")[1]["resources"]
     row = next(each for each in rows if each["resource"] == Q)
     assert {key: row[key] for key in ("total", "usable", "allocated", "allocatable")} == {
@@ -143,13 +147,13 @@ def figures_over_all_nodes(site: Site) -> None:
         "allocated": 4,
         "allocatable": 0,
     }
-    assert capacity(site, "--ask", Q)[0] == 20
+    assert capacity(site, "--request", Q)[0] == 20
     site.halt("vm-0")
-    assert capacity(site, "--ask", Q)[0] == 0
+    assert capacity(site, "--request", Q)[0] == 0
 
 
 def rancher(site: Site) -> dict[str, str]:
-    """What Rancher's form reads of the cluster, over TLS."""
+    """Return the fields of the cluster that Rancher's form reads, over TLS."""
     assert site.controller is not None
     context = ssl.create_default_context(cadata=site.controller.authority)
     connection = http.client.HTTPSConnection("localhost", site.controller.port, timeout=10, context=context)
@@ -162,7 +166,7 @@ def rancher(site: Site) -> dict[str, str]:
 
 
 def capacity(site: Site, *words: str) -> tuple[int, Any]:
-    """``aliquot capacity``: its exit status, and its document if it is one."""
+    """Return the exit status of ``aliquot capacity``, and its document if it is one."""
     typed = [sys.executable, "-m", "aliquot", "capacity", "--kubeconfig", str(site.cluster.kubeconfig()), *words]
     done = forkserver.run(typed, capture_output=True, text=True, timeout=60)
     return done.returncode, json.loads(done.stdout) if "json" in words else done.stdout

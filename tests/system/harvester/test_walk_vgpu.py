@@ -1,4 +1,4 @@
-"""The vGPU document's objects in its order, by kubectl: from a GPU that nobody touched to a machine and back."""
+"""The vGPU document's objects in its order, by kubectl: from an untouched GPU to a VM and back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from support.kubevirt.players import SETTINGS
 from system.harvester import samples
 from system.harvester.conftest import MakeSite
 from system.harvester.samples import comparable, printed, sample, table
-from system.harvester.world import Site
+from system.harvester.site import Site
 
 ONE, OTHER = "harvester-82cd7", "harvester-kgd9c"
 GPU, FIRST, LATER = f"{ONE}-000008000", f"{ONE}-000008004", f"{ONE}-000008021"
@@ -23,7 +23,7 @@ def test_from_a_gpu_to_a_machine_with_a_vgpu_and_back(make_site: MakeSite) -> No
 
 
 def shared_between_machines(site: Site) -> None:
-    """An SRIOVGPUDevice for each GPU; enabled, it lists its functions, and each has an object that says its types."""
+    """Enable an SRIOVGPUDevice for each GPU: it lists its functions, and each has an object that names its types."""
     for node in (ONE, OTHER):
         site.until(lambda: site.agents[node].ready("sriovgpudevices", "0000:08:00.0"), f"the GPU of {node}")  # noqa: B023 -- called at once
         assert comparable(site.get("sriovgpudevice", f"{node}-000008000")) == samples.gpu(node, enabled=False)
@@ -37,7 +37,9 @@ def shared_between_machines(site: Site) -> None:
 
 
 def one_vgpu_is_configured(site: Site) -> None:
-    """The chosen one says so, the others offer what is left, KubeVirt and the node's kubelet know of it."""
+    """Configure one vGPU: its object reports it, the others offer what is left, and KubeVirt and the node's kubelet
+    know it.
+    """
     site.patch("vgpudevice", FIRST, enabled=True, vGPUTypeName=EIGHT)
     site.wait("vgpudevice", FIRST, "{.status.vGPUStatus}=vGPUConfigured")
     assert comparable(site.get("vgpudevice", FIRST)) == sample(samples.CONFIGURED)
@@ -56,18 +58,20 @@ def permitted(site: Site) -> dict[str, object]:
 
 
 def what_webhooks_refuse(site: Site) -> None:
-    """A parent with an enabled vGPU stays enabled; a type that is not offered is not taken."""
-    said = site.refused("sriovgpudevice", GPU, enabled=False)
-    assert f"cannot disable {GPU} while vGPU {FIRST} is enabled" in said
-    said = site.refused("vgpudevice", LATER, enabled=True, vGPUTypeName="NVIDIA A2-4Q")
-    assert "NVIDIA A2-4Q" in said
-    assert "NVIDIA A2-8A, NVIDIA A2-8C, NVIDIA A2-8Q" in said, said
+    """Check that a parent with an enabled vGPU stays enabled, and that only an offered type is accepted."""
+    answer = site.refused("sriovgpudevice", GPU, enabled=False)
+    assert f"cannot disable {GPU} while vGPU {FIRST} is enabled" in answer
+    answer = site.refused("vgpudevice", LATER, enabled=True, vGPUTypeName="NVIDIA A2-4Q")
+    assert "NVIDIA A2-4Q" in answer
+    assert "NVIDIA A2-8A, NVIDIA A2-8C, NVIDIA A2-8Q" in answer, answer
     assert site.get("sriovgpudevice", GPU)["spec"]["enabled"]
     assert comparable(site.get("vgpudevice", LATER)) == sample(samples.BESIDE_AN_8Q)
 
 
 def a_machine_has_it(site: Site) -> None:
-    """Its launcher has the variable that names the mdev, and that one's files; it says which it has, and keeps it."""
+    """Start a VM. Its launcher has the variable that names the mdev, and that one's files; its object reports the vGPU
+    and keeps it.
+    """
     site.create("desk", [RESOURCE])
     launcher = site.runs("desk")
     uuid = site.get("vgpudevice", FIRST)["status"]["uuid"]
@@ -76,9 +80,9 @@ def a_machine_has_it(site: Site) -> None:
     files = ("/dev/vfio/vfio", f"/dev/vfio/{site.group(ONE, uuid)}")
     assert set(launcher.devices) == {(path, path, "mrw") for path in files}
     site.until(lambda: site.has("desk") == {"gpus": {RESOURCE: [FIRST]}}, "the machine to say which it has")
-    said = site.refused("vgpudevice", FIRST, enabled=False)
-    assert f"{FIRST} is in use with VM desk in namespace default" in said
-    assert "is asked for, 0 can still be allocated" in site.not_created("second", [RESOURCE])
+    answer = site.refused("vgpudevice", FIRST, enabled=False)
+    assert f"{FIRST} is in use with VM desk in namespace default" in answer
+    assert "is requested, 0 can still be allocated" in site.not_created("second", [RESOURCE])
 
 
 def back_to_nothing(site: Site) -> None:

@@ -37,7 +37,7 @@ def kubelet(root: Path) -> Iterator[Kubelet]:
 
 
 def devices(count: int, size: int = 7, first: int = 0, kind: str = "1g") -> tuple[ResourceDevice, ...]:
-    """MIG devices, ``size`` on each GPU; two GPUs on each NUMA node."""
+    """Build MIG devices, ``size`` on each GPU, with two GPUs on each NUMA node."""
     return tuple(
         ResourceDevice(
             id=f"MIG-{kind}-{n // size}-{n % size}",
@@ -57,7 +57,7 @@ def offer(**kinds: tuple[ResourceDevice, ...]) -> ResourceOffer:
 
 @asynccontextmanager
 async def running(directory: Path, **more: object) -> AsyncIterator[DevicePlugins]:
-    """Plugins that keep kubelet informed."""
+    """Run plugins that keep the kubelet informed."""
     plugins = DevicePlugins(str(directory), **{"timing": QUICK, **more})  # type: ignore[arg-type]
     task = asyncio.create_task(plugins.run())
     try:
@@ -70,7 +70,7 @@ async def running(directory: Path, **more: object) -> AsyncIterator[DevicePlugin
 
 
 async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait until something holds, looking from a thread: kubelet's side blocks."""
+    """Wait until something holds, polling from a thread: the kubelet's side blocks."""
     limit = time.monotonic() + seconds
     while not await asyncio.to_thread(true):
         assert time.monotonic() < limit, "it did not come to hold"

@@ -1,4 +1,4 @@
-"""Whatever comes and goes in whatever order: in the end kubelet has what was offered last."""
+"""Events in any order: in the end the kubelet has what was offered last."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_it_settles(kubelet: Kubelet, seed: int) -> None:
                     await asyncio.to_thread(try_a_pod, kubelet, f"p{n}", held)
                 else:
                     await asyncio.sleep(0.1)
-            wished = {ONE_G: sum(d.id not in held for d in ones), THREE_G: len(threes)}
+            requested = {ONE_G: sum(d.id not in held for d in ones), THREE_G: len(threes)}
             await until(
-                lambda: {n: c for n, c in kubelet.allocatable.items() if c} == {n: c for n, c in wished.items() if c}
+                lambda: {n: c for n, c in kubelet.allocatable.items() if c} == {n: c for n, c in requested.items() if c}
             )
             await until(lambda: all(plugins.registered.values()))
             await until(lambda: plugins.problem is None)
@@ -53,7 +53,7 @@ def test_it_settles(kubelet: Kubelet, seed: int) -> None:
 
 
 def try_a_pod(kubelet: Kubelet, name: str, held: frozenset[str]) -> None:
-    """Kubelet may refuse it; if it runs, it has nothing that is held."""
+    """Start a pod. The kubelet may refuse it. If it runs, it has no device that is held."""
     pod = Pod(name, (Container("main", {ONE_G: 1}),))
     try:
         given = kubelet.admit(pod)["main"].envs.get("NVIDIA_VISIBLE_DEVICES", "")

@@ -1,4 +1,4 @@
-"""Device plugins against a kubelet: registration, lists, what a container gets, repartitions."""
+"""Device plugins against a kubelet: registration, lists, allocations to containers, repartitions."""
 
 from __future__ import annotations
 
@@ -122,8 +122,7 @@ def refused(kubelet: Kubelet, ids: list[str], code: grpc.StatusCode, word: str) 
 
 
 def test_root_alone_can_open_its_sockets(kubelet: Kubelet) -> None:
-    """Whoever can connect could ask for devices as kubelet does."""
-
+    # A process that can connect could request devices as the kubelet does.
     async def scenario() -> None:
         async with running(kubelet.directory) as plugins:
             await plugins.publish(offer(ones=devices(2)))
@@ -139,7 +138,7 @@ def test_allocate_refuses_what_it_does_not_know(kubelet: Kubelet) -> None:
         async with running(kubelet.directory) as plugins:
             await plugins.publish(offer(ones=devices(2)))
             await until(lambda: kubelet.allocatable == {ONE_G: 2})
-            unknown = (grpc.StatusCode.NOT_FOUND, "divided anew")
+            unknown = (grpc.StatusCode.NOT_FOUND, "repartitioned")
             await asyncio.to_thread(refused, kubelet, ["MIG-gone"], *unknown)
             wrong = (grpc.StatusCode.INVALID_ARGUMENT, "twice")
             await asyncio.to_thread(refused, kubelet, ["MIG-1g-0-0", "MIG-1g-0-0"], *wrong)
@@ -148,9 +147,8 @@ def test_allocate_refuses_what_it_does_not_know(kubelet: Kubelet) -> None:
     go(scenario)
 
 
-def test_a_held_device_is_not_handed_out_even_if_kubelet_has_not_heard(kubelet: Kubelet) -> None:
-    """The race of a repartition: kubelet chose before it saw the device become unhealthy."""
-
+def test_a_held_device_is_not_passed_through_even_if_kubelet_has_not_heard(kubelet: Kubelet) -> None:
+    # The race of a repartition: the kubelet chose before it saw the device become unhealthy.
     async def scenario() -> None:
         async with running(kubelet.directory) as plugins:
             await plugins.publish(offer(ones=devices(2)))
@@ -199,7 +197,7 @@ def test_what_is_named_twice_is_refused(kubelet: Kubelet) -> None:
     go(scenario)
 
 
-def test_a_method_that_nobody_has_is_answered_so_that_others_understand(kubelet: Kubelet) -> None:
+def test_an_unknown_method_is_answered_so_that_clients_understand(kubelet: Kubelet) -> None:
     async def scenario() -> None:
         async with running(kubelet.directory) as plugins:
             await plugins.publish(offer(ones=devices(1)))
@@ -211,7 +209,7 @@ def test_a_method_that_nobody_has_is_answered_so_that_others_understand(kubelet:
                     plugin.unknown()
                 plugin.close()
                 assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
-                assert caught.value.details() == "no such method here"
+                assert caught.value.details() == "unknown method"
 
             await asyncio.to_thread(call)
 

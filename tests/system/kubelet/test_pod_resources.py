@@ -1,4 +1,4 @@
-"""Who has which devices: kubelets that are away, silent, talkative or busy."""
+"""Devices of pods, with kubelets that are unavailable, silent, verbose or busy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_no_socket(root: Path) -> None:
     assert caught.value.next_step == "systemctl status kubelet"
 
 
-def test_a_socket_that_nobody_serves(root: Path) -> None:
+def test_an_unserved_socket(root: Path) -> None:
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(root / "kubelet.sock"))
     dead.close()
@@ -52,7 +52,7 @@ def test_a_socket_that_says_nothing(root: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(root / "kubelet.sock"))
         silent.listen()
-        with pytest.raises(KubeletUnavailableError, match="too long"):
+        with pytest.raises(KubeletUnavailableError, match="timed out"):
             asyncio.run(list_uses(str(root / "kubelet.sock"), timeout_s=0.3))
 
 
@@ -99,7 +99,7 @@ def test_an_answer_that_is_too_large_is_refused(root: Path, monkeypatch: pytest.
 
 
 def test_parts_of_a_container_are_put_together(root: Path) -> None:
-    """Kubelet lists a resource once per NUMA node, and a device of two nodes twice."""
+    # The kubelet lists a resource once per NUMA node, and a device of two nodes twice.
     answer = pb.ListPodResourcesResponse()
     pod = answer.pod_resources.add(name="p", namespace="ns")
     for name in ("b", "a"):
@@ -134,7 +134,7 @@ def test_what_kubelet_can_give(root: Path) -> None:
 
 
 def test_a_kubelet_that_is_asked_too_often(root: Path) -> None:
-    """It answers RESOURCE_EXHAUSTED past 100 questions a second."""
+    # It answers RESOURCE_EXHAUSTED after 100 requests in a second.
     server = grpc.server(ThreadPoolExecutor(1))
 
     def busy(_request: object, context: Any) -> None:
@@ -146,7 +146,7 @@ def test_a_kubelet_that_is_asked_too_often(root: Path) -> None:
     server.start()
     with pytest.raises(KubeletUnavailableError, match="rate limit") as caught:
         ask(root)
-    assert "ask again" in str(caught.value.next_step)
+    assert "try again" in str(caught.value.next_step)
     server.stop(None)
 
 

@@ -1,4 +1,4 @@
-"""Device plugins for virtual machines: what a launcher gets, counts, withdrawal, a kubelet that restarts."""
+"""Device plugins for VMs: allocations to a launcher, counts, withdrawal, a kubelet that restarts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_func
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 from system.kubelet.conftest import go, until
 from system.kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod, RunOptions
-from unit.kubernetes.virtual_machines.harvester.offered import address, card, replace, vgpus, view
+from unit.kubernetes.virtual_machines.harvester.offered import address, make_gpu, replace, vgpus, view
 
 A2_4A, A2_4Q, L40S_12A = "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_L40S-12A"
 
 
-def offered(*cards: Gpu) -> ResourceOffer:
-    seen = view(*cards)
+def offered(*gpus: Gpu) -> ResourceOffer:
+    seen = view(*gpus)
     groups = {uuid: 120 + n for n, uuid in enumerate(sorted(mdev_functions(seen.inventory)))}
-    return offer(seen, Objects(vgpus=vgpus(*cards)), groups)
+    return offer(seen, Objects(vgpus=vgpus(*gpus)), groups)
 
 
 @asynccontextmanager
@@ -43,8 +43,8 @@ async def given(kubelet: Kubelet, name: str, **counts: int) -> RunOptions:
 
 
 def test_a_launcher_gets_variables_and_files_and_nothing_of_containers(kubelet: Kubelet) -> None:
-    """Two equal vGPUs and one more in a machine: one variable with both ids, each file once."""
-    card_of_two = card("NVIDIA A2", ("4A", 0), ("4A", 2), ("4Q", 5))
+    # Two equal vGPUs and another one in a VM: one variable with both ids, each file once.
+    card_of_two = make_gpu("NVIDIA A2", ("4A", 0), ("4A", 2), ("4Q", 5))
 
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
@@ -67,7 +67,7 @@ def test_a_launcher_gets_variables_and_files_and_nothing_of_containers(kubelet: 
 
 
 def test_with_vendor_vfio_a_launcher_gets_addresses(kubelet: Kubelet) -> None:
-    one = card("NVIDIA L40S", ("12A", 0), ("12A", 7))
+    one = make_gpu("NVIDIA L40S", ("12A", 0), ("12A", 7))
 
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
@@ -82,27 +82,26 @@ def test_with_vendor_vfio_a_launcher_gets_addresses(kubelet: Kubelet) -> None:
 
 
 def test_a_type_that_is_withdrawn_reads_zero_and_an_exhausted_one_gives_no_more(kubelet: Kubelet) -> None:
-    """Allocatable of a node whose 4C was disabled again: it stays, as 0."""
-
+    # Allocatable of a node whose 4C was disabled again stays, as 0.
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
-            await plugins.publish(offered(card("NVIDIA A2", ("4A", 0), ("4Q", 1))))
+            await plugins.publish(offered(make_gpu("NVIDIA A2", ("4A", 0), ("4Q", 1))))
             await until(lambda: kubelet.allocatable == {A2_4A: 1, A2_4Q: 1})
             await given(kubelet, "one", a2_4a=1)
             with pytest.raises(AdmissionError, match="Requested: 1, Available: 0"):
                 await given(kubelet, "two", a2_4a=1)
-            await plugins.publish(offered(card("NVIDIA A2", ("4A", 0))))
+            await plugins.publish(offered(make_gpu("NVIDIA A2", ("4A", 0))))
             await until(lambda: kubelet.allocatable == {A2_4A: 1, A2_4Q: 0})
-            await plugins.publish(offered(card("NVIDIA A2")))
+            await plugins.publish(offered(make_gpu("NVIDIA A2")))
             await until(lambda: kubelet.capacity == {A2_4A: 0, A2_4Q: 0})
 
     go(scenario)
 
 
-def test_a_kubelet_that_restarts_is_told_again_and_keeps_what_it_gave(kubelet: Kubelet) -> None:
+def test_a_kubelet_that_restarts_is_registered_with_again_and_keeps_what_it_gave(kubelet: Kubelet) -> None:
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
-            await plugins.publish(offered(card("NVIDIA A2", ("4A", 0), ("4A", 1))))
+            await plugins.publish(offered(make_gpu("NVIDIA A2", ("4A", 0), ("4A", 1))))
             await until(lambda: kubelet.allocatable == {A2_4A: 2})
             first = await given(kubelet, "one", a2_4a=1)
             await asyncio.to_thread(kubelet.restart)
@@ -115,8 +114,8 @@ def test_a_kubelet_that_restarts_is_told_again_and_keeps_what_it_gave(kubelet: K
     go(scenario)
 
 
-def test_what_is_about_to_end_goes_to_nobody_and_who_got_it_just_now_is_told(kubelet: Kubelet) -> None:
-    one = card("NVIDIA A2", ("4A", 0), ("4A", 1))
+def test_what_is_about_to_end_is_not_allocated_and_who_got_it_just_now_is_reported(kubelet: Kubelet) -> None:
+    one = make_gpu("NVIDIA A2", ("4A", 0), ("4A", 1))
     first, second = (v.uuid for v in one.vgpus)
 
     async def scenario() -> None:
@@ -136,14 +135,17 @@ def test_what_is_about_to_end_goes_to_nobody_and_who_got_it_just_now_is_told(kub
 
 
 def test_numa_reaches_kubelet_and_one_machine_gets_neighbours(kubelet: Kubelet) -> None:
-    near, far = card("NVIDIA A2", ("4A", 0), ("4A", 1)), card("NVIDIA A2", ("4A", 2), ("4A", 3), pci="0000:88:00.0")
-    seen = view(near, far)
+    near, remote = (
+        make_gpu("NVIDIA A2", ("4A", 0), ("4A", 1)),
+        make_gpu("NVIDIA A2", ("4A", 2), ("4A", 3), pci="0000:88:00.0"),
+    )
+    seen = view(near, remote)
     there = tuple(replace(f, numa=int(f.address.startswith("0000:88"))) for f in seen.functions)
 
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
             groups = dict.fromkeys(mdev_functions(seen.inventory), 5)
-            await plugins.publish(offer(replace(seen, functions=there), Objects(vgpus=vgpus(near, far)), groups))
+            await plugins.publish(offer(replace(seen, functions=there), Objects(vgpus=vgpus(near, remote)), groups))
             await until(lambda: kubelet.allocatable == {A2_4A: 4})
             nodes = {i: [n.ID for n in d.topology.nodes] for i, d in kubelet.manager.devices[A2_4A].items()}
             assert sorted(nodes.values()) == [[0], [0], [1], [1]]

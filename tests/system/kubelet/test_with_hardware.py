@@ -1,4 +1,4 @@
-"""From the hardware to kubelet: what the node has is what it can give, and an XID takes one device out."""
+"""From the hardware to the kubelet: the node offers the devices that exist, and an XID removes one device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
     control.stop(state)
 
 
-def test_a_node_is_cut_anew_and_falls_ill(connection: Connection, tmp_path: Path, kubelet: Kubelet) -> None:
+def test_a_node_is_cut_again_and_falls_ill(connection: Connection, tmp_path: Path, kubelet: Kubelet) -> None:
     backend = connection.nvml
     assert isinstance(backend, NvmlBackend)
     node = SimClient(str(tmp_path / "state"), connection.node)

@@ -1,7 +1,7 @@
-"""What each account of ours may do and what not, one request each: the rights of RBAC with the admission policies.
+"""Probes of the permissions of each account of ours, one request each: the rights of RBAC with the admission policies.
 
 ``refusals`` has what the agent and the controller must not do in the product's own ways. Here are the ways round:
-server-side apply, other kinds of patches, reviews, tokens, impersonation; and the accounts of the page and of people.
+server-side apply, other kinds of patches, reviews, tokens, impersonation, and the accounts of the page and of people.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.kubernetes.gpu import names
 from support.standin.patching import APPLY
-from system.kubernetes.rights_world import EVENTS, LEASES, MAPS, NS, OTHER_NODE, OWN_NODE, config_map, event, lease
+from system.kubernetes.agent_rights import EVENTS, LEASES, MAPS, NS, OTHER_NODE, OWN_NODE, config_map, event, lease
 
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -27,11 +27,11 @@ _SELF: Any = {"spec": {"resourceAttributes": {"verb": "get", "resource": "nodes"
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 RBAC = "cannot"
-"""A word of every refusal by RBAC."""
+"""Words of every refusal by RBAC."""
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """``refusal`` are words of the refusal, ALLOWED where there is none."""
+    """``refusal`` are words of the refusal, or ALLOWED if there is none."""
 
     who: str
     what: str
@@ -44,7 +44,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 def applied(path: str, body: Any) -> dict[str, Any]:
-    """A server-side apply, which is a patch, and makes what is not there."""
+    """Return a server-side apply, which is a patch, and creates an object that does not exist."""
     return {
         "method": "PATCH",
         "path": f"{path}?fieldManager=probe&force=true&dryRun=All",
@@ -79,19 +79,19 @@ def _get(path: str) -> dict[str, Any]:
 
 _EVICT = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "near", "namespace": "default"}}
 _DNS = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "dns", "namespace": "kube-system"}}
-_WISH = f"never {names.CONFIG_LABEL}"
+_REQUEST = f"never {names.CONFIG_LABEL}"
 _STATE = {"metadata": {"labels": {names.STATE_LABEL: "pending"}}}
-_NO_WISH = [{"op": "remove", "path": f"/metadata/labels/{names.CONFIG_LABEL.replace('/', '~1')}"}]
+_NO_REQUEST = [{"op": "remove", "path": f"/metadata/labels/{names.CONFIG_LABEL.replace('/', '~1')}"}]
 _AS_ADMIN = {"Impersonate-User": "admin", "Impersonate-Group": "system:masters"}
 _POD_BODY = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
 
 PROBES = (
     Probe("agent", "applies a label to its node", ALLOWED, **applied(NODE, node(labels={names.STATE_LABEL: "failed"}))),
-    Probe("agent", "applies its own wish", _WISH, **applied(NODE, node(labels={names.CONFIG_LABEL: "x"}))),
+    Probe("agent", "applies its own request", _REQUEST, **applied(NODE, node(labels={names.CONFIG_LABEL: "x"}))),
     Probe(
         "agent",
         "applies to another node",
-        "its own node alone",
+        "only its own node",
         **applied(f"/api/v1/nodes/{OTHER_NODE}", node(OTHER_NODE, labels={names.STATE_LABEL: "failed"})),
     ),
     Probe("agent", "applies a node that is not there", RBAC, **applied("/api/v1/nodes/made", node("made"))),
@@ -99,13 +99,13 @@ PROBES = (
     Probe("agent", "applies its own document, which is not there", ALLOWED, **_map(f"{OWN_NODE}-gpus")),
     Probe("agent", "applies another node's document", "<node>-mig-config", **_map(f"{OTHER_NODE}-gpus")),
     Probe("agent", "applies the settings", "<node>-mig-config", **_map(names.SETTINGS_MAP)),
-    Probe("agent", "removes its wish by a JSON patch", _WISH, **_patch(_NO_WISH, JSON_PATCH)),
+    Probe("agent", "removes its request by a JSON patch", _REQUEST, **_patch(_NO_REQUEST, JSON_PATCH)),
     Probe("agent", "cordons by a strategic patch", ALLOWED, **_patch({"spec": {"unschedulable": True}}, STRATEGIC)),
     Probe("agent", "evicts a pod of its node", ALLOWED, **_post(f"{POD}/eviction", _EVICT)),
     Probe(
         "agent",
         "evicts from kube-system",
-        "nothing from kube-system",
+        "may not evict pods of kube-system",
         **_post("/api/v1/namespaces/kube-system/pods/dns/eviction", _DNS),
     ),
     Probe("unbound", "evicts", "bound to its pod", **_post(f"{POD}/eviction", _EVICT)),

@@ -1,6 +1,6 @@
-"""An HTTP server that does exactly what a test says, wrong things included: silence, half lines, resets, floods.
+"""A scripted HTTP server, which also misbehaves on demand: silence, half lines, resets, floods.
 
-For the faults that no orderly API server commits on demand. It knows nothing of Kubernetes.
+It is for errors that no correct API server makes on demand. It knows nothing of Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aliquot.kubernetes.client.transport import Transport
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One request as it came."""
+    """A request as it arrived."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ class Wire:
         self.writer = writer
 
     async def answer(self, body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """A whole answer; text goes as it is, anything else as JSON."""
+        """Send a whole answer. Text is sent as it is, anything else as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         lines = [f"HTTP/1.1 {status} Word", f"Content-Length: {len(data)}", "Content-Type: application/json"]
         lines += [f"{key}: {value}" for key, value in (headers or {}).items()]
@@ -57,22 +57,22 @@ class Wire:
     async def refuse(
         self, status: int, reason: str = "", message: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """A Kubernetes ``Status``."""
+        """Send a Kubernetes ``Status``."""
         await self.answer(failure(status, reason, message), status, headers)
 
     async def begin(self) -> None:
-        """The headers of an answer that goes on."""
+        """Send the headers of an answer that continues."""
         await self.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 
     async def event(self, kind: str, body: object) -> None:
-        """One line of a watch."""
+        """Send one line of a watch."""
         await self.chunk(json.dumps({"type": kind, "object": body}, ensure_ascii=False).encode() + b"\n")
 
     async def chunk(self, data: bytes) -> None:
         await self.raw(b"%x\r\n%s\r\n" % (len(data), data))
 
     async def end(self) -> None:
-        """The orderly end of an answer that went on."""
+        """End an answer that continues, in the proper way."""
         await self.raw(b"0\r\n\r\n")
 
     async def raw(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class Wire:
         await self.writer.drain()
 
     def reset(self) -> None:
-        """Break the connection in the rudest way."""
+        """Reset the connection."""
         transport = self.writer.transport
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -91,7 +91,9 @@ Play = Callable[[Seen, Wire], Awaitable[None]]
 
 
 class Scripted:
-    """Runs ``play`` for each request. ``seen`` lists them; a fault of the script itself is raised on exit."""
+    """A server that runs ``play`` for each request. ``seen`` lists the requests. An error of the script itself is
+    raised on exit.
+    """
 
     def __init__(self, play: Play, tls: ssl.SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
@@ -153,7 +155,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> S
 
 
 def failure(status: int, reason: str = "", message: str = "", **details: object) -> dict[str, object]:
-    """A Kubernetes ``Status``."""
+    """Build a Kubernetes ``Status``."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -166,13 +168,13 @@ def failure(status: int, reason: str = "", message: str = "", **details: object)
 
 
 def node(name: str, version: int, uid: str = "", **labels: str) -> dict[str, object]:
-    """A Node as the server writes it."""
+    """Build a Node as the server writes it."""
     meta = {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(version), "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": {}}
 
 
 def listed(version: int, *items: dict[str, object], more: str = "") -> dict[str, object]:
-    """A list as the server writes it."""
+    """Build a list as the server writes it."""
     return {
         "kind": "NodeList",
         "apiVersion": "v1",
@@ -190,7 +192,7 @@ def api(
     user: Mapping[str, object] | None = None,
     cluster: Mapping[str, object] | None = None,
 ) -> Api:
-    """A client of the server at ``url``, through a kubeconfig written to ``folder``."""
+    """Connect a client to the server at ``url``, through a kubeconfig written to ``folder``."""
     config = {
         "clusters": [{"name": "c", "cluster": {"server": url, **(cluster or {})}}],
         "users": [{"name": "u", "user": user or {}}],

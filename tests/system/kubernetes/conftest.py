@@ -15,7 +15,7 @@ from support.devicesagent import DevicesAgent, MakeDevices, install
 
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    """etcd and kube-apiserver for this session."""
+    """Run etcd and kube-apiserver for this session."""
     reason, binaries = why_not_real(), assets()
     if reason or binaries is None:
         pytest.skip(reason)
@@ -30,7 +30,7 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer
 
 @pytest.fixture
 def standin_cluster(tmp_path: Path) -> Iterator[StandinCluster]:
-    """The stand-in alone, for tests of its own switches."""
+    """Provide only the stand-in, for tests of its own switches."""
     cluster = StandinCluster(tmp_path)
     yield cluster
     cluster.close()
@@ -38,7 +38,7 @@ def standin_cluster(tmp_path: Path) -> Iterator[StandinCluster]:
 
 @pytest.fixture
 def real_cluster(real_server: RealServer, tmp_path: Path) -> Iterator[RealCluster]:
-    """The real server alone."""
+    """Provide only the real server."""
     cluster = RealCluster(real_server, tmp_path)
     yield cluster
     cluster.close()
@@ -46,14 +46,14 @@ def real_cluster(real_server: RealServer, tmp_path: Path) -> Iterator[RealCluste
 
 @pytest.fixture(params=["standin"] if why_not_real() else ["standin", "real"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Either server, empty. Where there is no real one, the end of the run says so, once."""
+    """Provide either server, empty. If the real one is missing, the end of the run reports it once."""
     found: Cluster = request.getfixturevalue(f"{request.param}_cluster")
     return found
 
 
 @pytest.fixture
 def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
-    """Nodes with simulated GPUs and real agents, in either cluster, whose administrator chose the strategy mixed."""
+    """Build nodes with simulated GPUs and real agents, in either cluster, whose administrator chose strategy mixed."""
     yield from _agents(cluster, tmp_path)
 
 
@@ -73,13 +73,13 @@ def _agents(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
 
 @pytest.fixture
 def only_standin(standin_cluster: StandinCluster, tmp_path: Path) -> Iterator[MakeAgent]:
-    """``make_agent`` in the stand-in alone."""
+    """Build ``make_agent`` only on the stand-in."""
     yield from _agents(standin_cluster, tmp_path)
 
 
 @pytest.fixture
 def make_devices(cluster: Cluster, tmp_path: Path) -> Iterator[MakeDevices]:
-    """Nodes with simulated GPUs and real devices agents, in either cluster, which has Harvester's kinds."""
+    """Build nodes with simulated GPUs and real devices agents, in either cluster, which has Harvester's kinds."""
     yield from _devices(cluster, tmp_path)
 
 
@@ -98,5 +98,5 @@ def _devices(cluster: Cluster, tmp_path: Path) -> Iterator[MakeDevices]:
 
 @pytest.fixture
 def devices_on_standin(standin_cluster: StandinCluster, tmp_path: Path) -> Iterator[MakeDevices]:
-    """``make_devices`` in the stand-in alone."""
+    """Build ``make_devices`` only on the stand-in."""
     yield from _devices(standin_cluster, tmp_path)

@@ -1,4 +1,4 @@
-"""What disturbs an agent: an API server that goes away at one write, somebody else who writes at the same time."""
+"""Disturbances of an agent: an API server that is unavailable at one write, another writer at the same time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from system.kubernetes.knife import BESIDE, WRITES
 
 
 @contextlib.contextmanager
-def away_at(cluster: StandinCluster, nth: int, how: str) -> Iterator[threading.Event]:
-    """The server goes away at the agent's nth write of a change, which is lost, and comes back with the end of the
-    block. The event is set when it is away.
+def unavailable_at(cluster: StandinCluster, nth: int, how: str) -> Iterator[threading.Event]:
+    """Stop the server at the agent's nth write of a change, which is lost, and start it again at the end of the block.
+    The event is set while it is unavailable.
     """
     gone, turn, left = threading.Event(), threading.Lock(), [nth]
 
@@ -31,7 +31,7 @@ def away_at(cluster: StandinCluster, nth: int, how: str) -> Iterator[threading.E
             left[0] -= 1
             now = left[0] == 0
         if now:
-            stack.enter_context(cluster.away(how))
+            stack.enter_context(cluster.unavailable(how))
             gone.set()
             raise ConnectionAbortedError("the server goes away")
 
@@ -43,7 +43,7 @@ def away_at(cluster: StandinCluster, nth: int, how: str) -> Iterator[threading.E
 
 @contextlib.contextmanager
 def hammer(blow: Callable[[int], None]) -> Iterator[None]:
-    """Calls ``blow`` with 1, 2, 3 ... in a thread of its own, up to a hundred times a second.
+    """Call ``blow`` with 1, 2, 3 ... in a thread of its own, up to a hundred times a second.
 
     An agent on a busy machine gets between two writes.
     """
@@ -70,7 +70,7 @@ def hammer(blow: Callable[[int], None]) -> Iterator[None]:
 
 
 def probe(agent: Agent, page: str) -> tuple[int, str]:
-    """Status and text of one of the agent's pages."""
+    """Return status and text of one of the agent's pages."""
     port = re.findall(r"health and metrics on port (\d+)", agent.log())[-1]
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""An image without a registry: busybox alone, as a docker archive. It is also what holds a pod's namespaces."""
+"""An image without a registry: only busybox, as a docker archive. It is also the sandbox image of a pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "localhost/busybox:test"
 
 
 def archive(path: Path) -> None:
-    """Write the image. It sleeps, unless told otherwise."""
+    """Write the image. It sleeps by default."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("bin", "dev", "etc", "proc", "sys", "tmp", "out"):

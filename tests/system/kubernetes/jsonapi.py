@@ -1,4 +1,4 @@
-"""A dozen lines of HTTP for what a test does beside the code under test."""
+"""A small HTTP client for requests that a test sends beside the code under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.cluster_real import ADMIN_TOKEN, RealServer
 
 
 class Json:
-    """An administrator of a real API server."""
+    """The administrator's access to a real API server."""
 
     def __init__(self, server: RealServer) -> None:
         self._url = server.url
@@ -20,7 +20,7 @@ class Json:
         self._context.check_hostname = False
 
     def get(self, path: str) -> dict[str, Any] | None:
-        """An object, None where there is none."""
+        """Return an object, or None if there is none."""
         try:
             return self.send("GET", path)
         except urllib.error.HTTPError as error:

@@ -1,4 +1,4 @@
-"""Killing an agent at exactly one moment: its nth write to the stand-in, to the driver, to the disk or to systemd."""
+"""Kill an agent at exactly one moment: its nth write to the stand-in, to the driver, to the disk or to systemd."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from system.systemd.standin import Standin as Systemd
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 BESIDE = ("-gpus", "-vgpus")
-"""What is told of the GPUs goes its own way: where it falls among the writes of a change is chance, and a change that
-is cut at each of its writes must find each of them at its place.
+"""Documents about the GPUs, published in parallel: their place among the writes of a change is chance.
+
+A change that is killed at each of its writes must find each of them at its place.
 """
 Wherever = str
 """``before`` or ``after`` the write itself."""
 
 
 class Knife:
-    """Cuts its victim down at a write that is counted from ``arm`` on. ``fell`` is set when it is dead."""
+    """A killer of the agent at a write that is counted from ``arm`` on. ``fell`` is set when the agent is dead."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -33,32 +34,36 @@ class Knife:
 
     @property
     def done(self) -> list[str]:
-        """The writes since ``arm``, or since it fell, that are over and that it did not die of."""
+        """The writes since ``arm``, or since the last kill, that are complete and did not end with a kill."""
         with self._turn:
             return list(self._done)
 
     @property
     def seen(self) -> list[str]:
-        """The writes since ``arm``, as ``PATCH node-0``. The one that it died of is there when it is dead."""
+        """The writes since ``arm``, as ``PATCH node-0``. A write that ended in a kill is included once the agent is
+        dead.
+        """
         with self._turn:
             return list(self._seen)
 
     def at_rest(self) -> bool:
-        """True if the agent has written its event, the last write of a change, or has written nothing since it fell."""
+        """Report whether the agent has written its event, the last write of a change, or has written nothing since the
+        kill.
+        """
         with self._turn:
             since = self._seen[self._fell_at :]
             over = self._done.count("POST events") >= since.count("POST events")
             return not since or (since[-1] == "POST events" and over)
 
     def arm(self, nth: int, when: Wherever) -> None:
-        """Counts from nothing; ``nth`` 0 only counts."""
+        """Start counting at zero. With ``nth`` 0, only count."""
         with self._turn:
             self._left, self._when = nth, when
             self._seen, self._done, self._fell_at = [], [], 0
         self.fell.clear()
 
     def gate(self, asked: Asked) -> None:
-        """For ``standin.control.gate``."""
+        """Receive each request of ``standin.control.gate``."""
         if asked.method in WRITES and asked.agent.startswith("aliquot/"):
             last = asked.path.partition("?")[0].rpartition("/")[2]
             if last.endswith(BESIDE):
@@ -66,11 +71,11 @@ class Knife:
             self._pass(asked.when, f"{asked.method} {last}")
 
     def watch(self, host: Systemd) -> None:
-        """Counts the orders to a stand-in for systemd as well."""
-        former = host.on_order
+        """Count the calls to a stand-in for systemd as well."""
+        previous = host.on_order
 
         def on_order(when: str, order: str) -> None:
-            former(when, order)
+            previous(when, order)
             self._pass(when, order)
 
         host.on_order = on_order
@@ -92,7 +97,7 @@ class Knife:
 
 
 def await_death(agent: Agent, knife: Knife | None, done: Callable[[], bool], seconds: float = 30.0) -> bool:
-    """Waits until the agent is dead, or got to the end without being cut down; whether it is dead."""
+    """Wait until the agent is dead, or finished without a kill. Report whether it is dead."""
 
     def over() -> bool:
         dead = agent.process is None or agent.process.poll() is not None

@@ -1,8 +1,10 @@
 """A real node for a test: kubelet and containerd in a mount namespace of their own, pods bound to it by name.
 
-Kubelet is looked for beside kube-apiserver (``cluster_real.assets``); containerd 1.7 or later, the first that knows
-CDI, in the folder ``ALIQUOT_CONTAINERD`` or in PATH. Folders of the test are bound over the host's fixed paths in that
-namespace alone, so that nothing is mounted on the host and every mount goes with the last process.
+The kubelet is searched beside kube-apiserver (``cluster_real.assets``). containerd must be 1.7 or later, the first that
+supports CDI, in the folder ``ALIQUOT_CONTAINERD`` or in PATH.
+
+Folders of the test are bound over the host's fixed paths only in that namespace, so nothing is mounted on the host and
+every mount ends with the last process.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from support.cluster_real import RealServer, assets, free_ports
+from support.processes import until
 from system.kubernetes.image import NAME, archive
 from system.kubernetes.jsonapi import Json
 
@@ -35,20 +37,20 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def containerd() -> Path | None:
-    """The folder of a containerd that knows CDI, None if there is none."""
+    """Return the folder of a containerd that supports CDI, or None if there is none."""
     folders = [os.environ.get("ALIQUOT_CONTAINERD"), os.path.dirname(shutil.which("containerd") or "")]
     for folder in filter(None, folders):
         program = Path(str(folder)) / "containerd"
         if os.access(program, os.X_OK):
-            said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-            found = re.search(r"v?(\d+)\.(\d+)\.\d+", said)
+            answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+            found = re.search(r"v?(\d+)\.(\d+)\.\d+", answer)
             if found and (int(found[1]), int(found[2])) >= (1, 7):
                 return Path(str(folder))
     return None
 
 
 def why_not() -> str:
-    """Why no node can run here, "" if one can."""
+    """Return why no node can run here, or "" if one can."""
     folder = assets()
     if folder is None or not os.access(folder / "kubelet", os.X_OK):
         return "no kubelet beside kube-apiserver (KUBEBUILDER_ASSETS)"
@@ -63,7 +65,7 @@ def why_not() -> str:
 
 
 class RealNode:
-    """One node of a real API server. ``folder`` must be short: sockets lie in it."""
+    """A node of a real API server. ``folder`` must be short: it contains sockets."""
 
     def __init__(self, server: RealServer, folder: Path, name: str = "node1") -> None:
         self.name = name
@@ -86,10 +88,10 @@ class RealNode:
         self._kubelet: subprocess.Popen[bytes] | None = None
         self.start()
 
-    # -- coming and going
+    # -- start and stop
 
     def start(self) -> None:
-        """Start kubelet, and wait until it has told the API server of its node."""
+        """Start the kubelet, and wait until it has registered its node with the API server."""
         command = [
             *("nsenter", f"--mount=/proc/{self._ctd.pid}/ns/mnt", "--"),
             *(str(self._programs / "kubelet"), f"--config={self.folder / 'kubelet.yaml'}"),
@@ -110,7 +112,7 @@ class RealNode:
         self.start()
 
     def close(self) -> None:
-        """End everything; the containers first, while their names are known."""
+        """End everything, containers first, while their names are known."""
         self.stop()
         tasks = self.folder / "ctd-state/io.containerd.runtime.v2.task/k8s.io"
         ids = [p.name for p in tasks.iterdir()] if tasks.is_dir() else []
@@ -128,7 +130,7 @@ class RealNode:
             with contextlib.suppress(OSError):
                 os.rmdir(made)
 
-    # -- what is
+    # -- state
 
     def status(self) -> dict[str, Any]:
         found = self.api.get(f"/api/v1/nodes/{self.name}")
@@ -145,7 +147,7 @@ class RealNode:
     # -- pods
 
     def create(self, name: str, limits: dict[str, int], script: str) -> None:
-        """A pod bound to this node; its folder ``/out`` is this node's ``out``."""
+        """Create a pod bound to this node. Its folder ``/out`` is this node's ``out``."""
         container = {
             "name": "main",
             "image": NAME,
@@ -173,14 +175,10 @@ class RealNode:
         self.wait(lambda: self.pod(name) is None, 60)
 
     def wait(self, true: Callable[[], object], seconds: float) -> None:
-        limit = time.monotonic() + seconds
-        while not true():
-            if time.monotonic() > limit:
-                raise AssertionError(f"it did not come to hold in {seconds} s\n{self.log()}")
-            time.sleep(0.1)
+        until(true, self.log, seconds, pause_s=0.1)
 
     def log(self) -> str:
-        """The ends of the logs, for a failure's text."""
+        """Return the ends of the logs, for the text of a failure."""
         paths = [self.folder / f"{name}.log" for name in ("kubelet", "containerd")]
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in paths if path.exists())
 
@@ -273,7 +271,7 @@ def _kubeconfig(server: RealServer) -> dict[str, object]:
 
 
 def _kubelet_config(folder: Path, address: str, port: int, health: int) -> dict[str, object]:
-    """Nothing of the host's cgroups, swap, firewall or disk is touched or looked at."""
+    """Configure the kubelet to read and change nothing of the host's cgroups, swap, firewall or disk."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -1,12 +1,13 @@
-"""What the agent and the controller must not do, each with words of the refusal ("" where RBAC's own words will do)."""
+"""Requests that the agent and the controller must not make, with words of each refusal ("" if RBAC's own words
+suffice).
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from aliquot.kubernetes.gpu import names
-from system.kubernetes.door import Answer
-from system.kubernetes.rights_world import (
+from system.kubernetes.agent_rights import (
     CONTROLLER,
     EVENTS,
     LEASES,
@@ -14,19 +15,20 @@ from system.kubernetes.rights_world import (
     NS,
     OTHER_NODE,
     OWN_NODE,
-    World,
+    Environment,
     config_map,
     event,
     eviction,
     hint,
     lease,
 )
+from system.kubernetes.api_user import Answer
 
 DRY = "?dryRun=All"
 
 
 class Try(msgspec.Struct, frozen=True):
-    """``pod`` is made first where one is needed: name, node, namespace; the path is then below it."""
+    """``pod`` is created first if one is needed: name, node, namespace. The path is then below it."""
 
     what: str
     words: str
@@ -36,10 +38,12 @@ class Try(msgspec.Struct, frozen=True):
     pod: tuple[str, str, str] | None = None
     unbound: bool = False
 
-    def __call__(self, world: World, who: str, query: str = "") -> Answer:
-        door = world.controller if who == CONTROLLER else world.unbound if self.unbound else world.agent
-        path = world.pod(*self.pod) + self.path if self.pod else self.path
-        return door.ask(self.method, path + query, self.body)
+    def __call__(self, environment: Environment, who: str, query: str = "") -> Answer:
+        client = (
+            environment.controller if who == CONTROLLER else environment.unbound if self.unbound else environment.agent
+        )
+        path = environment.pod(*self.pod) + self.path if self.pod else self.path
+        return client.ask(self.method, path + query, self.body)
 
 
 def on_node(what: str, words: str, body: object, node: str = OWN_NODE, *, unbound: bool = False) -> Try:
@@ -54,34 +58,34 @@ def note(name: str) -> object:
     return {"metadata": {"annotations": {name: "x"}}}
 
 
-OWN_POD, FAR_POD = ("near", OWN_NODE, "default"), ("far", OTHER_NODE, "default")
+OWN_POD, REMOTE_POD = ("near", OWN_NODE, "default"), ("far", OTHER_NODE, "default")
 DNS_POD = ("dns", OWN_NODE, "kube-system")
 TAINT = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
 POD_RANGE = {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}}
 FINALIZER = {"metadata": {"finalizers": ["a.b/c"]}}
 OWNED = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}
-"""The garbage collector deletes what has an owner that is not there: who may write this may delete."""
+"""The garbage collector deletes objects with a missing owner, so an account that may write this may delete."""
 CORDON = {"spec": {"unschedulable": True}}
 ACCOUNT = f"/api/v1/namespaces/{NS}"
 SETTINGS = f"{MAPS}/{names.SETTINGS_MAP}"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-_NODE, _WISH, _LABELS = (
-    "its own node alone",
+_NODE, _REQUEST, _LABELS = (
+    "its own node",
     f"never {names.CONFIG_LABEL}",
-    "labels nvidia.com/* and *.aliquot.dev/* alone",
+    "only labels nvidia.com/* and *.aliquot.dev/*",
 )
-_PODS = "events of its own about pods alone"
+_PODS = "only its own events about pods"
 _MAP = "<node>-mig-config"
 
 AGENT_MAY_NOT = (
     on_node("another node", _NODE, note(names.STATUS_ANNOTATION), OTHER_NODE),
     on_node("its node, with an unbound token", _NODE, note(names.STATUS_ANNOTATION), unbound=True),
-    on_node("its own wish", _WISH, label(names.CONFIG_LABEL, "all-1g.5gb")),
-    on_node("taking its own wish away", _WISH, label(names.CONFIG_LABEL, None)),
+    on_node("its own request", _REQUEST, label(names.CONFIG_LABEL, "all-1g.5gb")),
+    on_node("removing its own request", _REQUEST, label(names.CONFIG_LABEL, None)),
     on_node("labels of others", _LABELS, label("node-role.kubernetes.io/control-plane", "")),
     on_node("removing labels of others", _LABELS, label("zone", None)),
-    on_node("annotations of others", "annotations aliquot.dev/* alone", note("a.b/c")),
+    on_node("annotations of others", "only annotations aliquot.dev/*", note("a.b/c")),
     on_node("GPUs out of bounds", f"never {names.RESERVED_ANNOTATION}", note(names.RESERVED_ANNOTATION)),
     on_node("taints", "may cordon its node", TAINT),
     on_node("the addresses of its pods", "may cordon its node", POD_RANGE),
@@ -95,7 +99,7 @@ AGENT_MAY_NOT = (
     Try("replacing nodes", "", "PUT", f"/api/v1/nodes/{OWN_NODE}", {}),
     Try("deleting nodes", "", "DELETE", f"/api/v1/nodes/{OWN_NODE}"),
     Try("making nodes", "", "POST", "/api/v1/nodes", {"metadata": {"name": "n"}}),
-    Try("pods of another node", _NODE, "DELETE", "", pod=FAR_POD),
+    Try("pods of another node", _NODE, "DELETE", "", pod=REMOTE_POD),
     Try("pods of its node, with an unbound token", _NODE, "DELETE", "", pod=OWN_POD, unbound=True),
     Try("all pods at once", "", "DELETE", "/api/v1/namespaces/default/pods"),
     Try("making pods", "", "POST", f"{ACCOUNT}/pods", {}),
@@ -117,14 +121,14 @@ AGENT_MAY_NOT = (
     Try("ClusterPolicy", "", "GET", "/apis/nvidia.com/v1/clusterpolicies"),
 )
 CONTROLLER_MAY_NOT = (
-    on_node("other labels", "alone", label(names.STATE_LABEL, "success")),
-    on_node("other annotations", "alone", note(names.STATUS_ANNOTATION)),
-    on_node("cordons", "no node's spec", CORDON, OTHER_NODE),
-    on_node("taints", "no node's spec", TAINT, OTHER_NODE),
-    on_node("an owner that is not there", "no node's spec", OWNED),
-    Try("other ConfigMaps", "alone", "POST", MAPS, config_map("other")),
+    on_node("other labels", "change only the labels", label(names.STATE_LABEL, "success")),
+    on_node("other annotations", "change only the annotation", note(names.STATUS_ANNOTATION)),
+    on_node("cordons", "the spec of a node", CORDON, OTHER_NODE),
+    on_node("taints", "the spec of a node", TAINT, OTHER_NODE),
+    on_node("an owner that is not there", "the spec of a node", OWNED),
+    Try("other ConfigMaps", "write only", "POST", MAPS, config_map("other")),
     Try("the settings", "", "PATCH", SETTINGS, {"data": {}}),
-    Try("other leases", "alone", "POST", LEASES, lease("other")),
+    Try("other leases", "write only", "POST", LEASES, lease("other")),
     Try("reading other leases", "", "GET", f"{LEASES}/other"),
     Try("listing leases", "", "GET", LEASES),
     Try("reading one pod", "", "GET", "", pod=OWN_POD),
@@ -140,5 +144,5 @@ CONTROLLER_MAY_NOT = (
 )
 EVICTIONS = (
     Try("evicting from kube-system", "kube-system", "POST", "/eviction", eviction("dns", "kube-system"), DNS_POD),
-    Try("evicting, unbound", "bound to its pod", "POST", "/eviction", eviction("far", "default"), FAR_POD, True),
+    Try("evicting, unbound", "bound to its pod", "POST", "/eviction", eviction("far", "default"), REMOTE_POD, True),
 )

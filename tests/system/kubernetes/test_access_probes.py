@@ -1,4 +1,4 @@
-"""Requests of our accounts that must succeed or be refused, and what a real server is strict about."""
+"""Requests of our accounts that must succeed or be refused, and the strict rules of a real server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from support.cluster import Cluster, RealCluster, StandinCluster, why_not_real
 from support.cluster_real import RealServer
 from system.kubernetes.access_probes import ALLOWED, PROBES, Probe, node
-from system.kubernetes.door import Answer, Door
-from system.kubernetes.rights_world import DEPLOY, MAPS, NS, OTHER_NODE, OWN_NODE, World, config_map, manifests
+from system.kubernetes.agent_rights import DEPLOY, MAPS, NS, OTHER_NODE, OWN_NODE, Environment, config_map, manifests
+from system.kubernetes.api_user import Answer, ApiUser
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _GROUP = "rbac.authorization.k8s.io"
 
 
-class People(World):
-    """The world of rights with the page, and people and programs that an administrator gave a role."""
+class People(Environment):
+    """The environment of the rights, with the page, people and programs to which an administrator gave a role."""
 
     def __init__(self, cluster: Cluster) -> None:
         optional = [*manifests(DEPLOY / "optional/dashboard.yaml"), *manifests(DEPLOY / "optional/evictions.yaml")]
@@ -28,8 +28,8 @@ class People(World):
         self.pod("near", OWN_NODE)
         self.pod("dns", OWN_NODE, "kube-system")
         self.pod("aliquot-dashboard-1", OTHER_NODE, NS, "aliquot-dashboard")
-        page = Door(cluster, self.token("aliquot-dashboard", "aliquot-dashboard-1"))
-        self.doors = {"agent": self.agent, "unbound": self.unbound, "controller": self.controller, "page": page}
+        page = ApiUser(cluster, self.token("aliquot-dashboard", "aliquot-dashboard-1"))
+        self.users = {"agent": self.agent, "unbound": self.unbound, "controller": self.controller, "page": page}
         rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}
         role = {"metadata": {"name": "patches"}, "rules": [rule]}
         self.admin.must("POST", f"{_RBAC}/namespaces/{NS}/roles", role)
@@ -48,18 +48,18 @@ class People(World):
             ref = {"apiGroup": _GROUP, "kind": word, "name": name}
             body = {"metadata": {"name": who}, "roleRef": ref, "subjects": [subject]}
             self.admin.must("POST", f"{where}{word.lower()}bindings", body)
-        self.doors[who] = Door(self.cluster, self.token(who, ""))
+        self.users[who] = ApiUser(self.cluster, self.token(who, ""))
 
     def ask(self, probe: Probe) -> Answer:
         headers = {"Content-Type": probe.media, **probe.headers}
-        token = self.doors[probe.who].token
+        token = self.users[probe.who].token
         answer = self.cluster.request(probe.method, probe.path, probe.body, headers, token=token)
         return Answer(answer.status, answer.body)
 
 
 @pytest.fixture(scope="module", params=["standin"] if why_not_real() else ["standin", "real"])
 def people(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
-    """One world for all probes: they change nothing."""
+    """Provide one environment for all probes: they change nothing."""
     folder = tmp_path_factory.mktemp("probes")
     cluster: Cluster = StandinCluster(folder)
     if request.param == "real":
@@ -87,11 +87,11 @@ def test_each_account_may_what_it_needs_and_nothing_else(people: People, probe: 
 def test_an_apply_without_the_right_to_create_makes_nothing(people: People) -> None:
     path, body = f"{MAPS}/not-there", config_map("not-there", a="b")
     headers = {"Content-Type": "application/apply-patch+yaml"}
-    token = people.doors["patches"].token
+    token = people.users["patches"].token
     made = people.cluster.request("PATCH", f"{path}?fieldManager=probe", body, headers, token=token)
     assert (made.status, made.body["details"]["name"]) == (403, "not-there")
     assert people.admin.ask("GET", path).status == 404
-    assert people.doors["patches"].ask("PATCH", path, {"data": {"a": "b"}}).status == 404
+    assert people.users["patches"].ask("PATCH", path, {"data": {"a": "b"}}).status == 404
 
 
 def test_what_a_policy_refuses_to_create_is_named(people: People) -> None:
@@ -112,11 +112,11 @@ def test_a_node_keeps_its_external_id(cluster: Cluster) -> None:
 
 
 def test_a_body_that_comes_in_chunks(cluster: Cluster) -> None:
-    """As ``kubectl create --raw`` sends it; the connection serves the next request as well."""
+    # As ``kubectl create --raw`` sends it. The connection serves the next request as well.
     connection = cluster.connection()
     headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
     text = json.dumps(config_map("in-chunks", a="b" * 5000)).encode()
-    pieces = (text[start : start + 900] for start in range(0, len(text), 900))
+    instances = (text[start : start + 900] for start in range(0, len(text), 900))
     path = "/api/v1/namespaces/default/configmaps"
 
     def ask(method: str, where: str, body: Any = None) -> tuple[int, Any]:
@@ -124,7 +124,7 @@ def test_a_body_that_comes_in_chunks(cluster: Cluster) -> None:
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
-    assert ask("POST", path, pieces)[0] == 201
+    assert ask("POST", path, instances)[0] == 201
     status, found = ask("GET", f"{path}/in-chunks")
     assert (status, found["data"]) == (200, {"a": "b" * 5000})
     connection.close()

@@ -1,4 +1,4 @@
-"""What the agent leaves alone, and what it says of nodes that have nothing for it."""
+"""The agent's limits: what it leaves alone, and its reports for nodes without GPUs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def test_a_gpu_with_an_enabled_sriovgpudevice_is_left_alone(make_agent: MakeAgen
     second = agent.sim.show()["gpus"][1]["pci"]
     agent.patch({"metadata": {"annotations": {names.RESERVED_ANNOTATION: second}}})
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     assert agent.geometry() == [SEVEN, []]
     assert agent.sim.show()["gpus"][1]["mig"]["current"] == "disabled"
 
 
-def test_and_when_it_is_given_back_the_wish_reaches_it(make_agent: MakeAgent) -> None:
+def test_and_when_it_is_given_back_the_request_reaches_it(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     pci = agent.sim.show()["gpus"][0]["pci"]
     agent.patch({"metadata": {"annotations": {names.RESERVED_ANNOTATION: pci}}})
     agent.start()
-    told = agent.wish("all-1g.5gb", "failed", "Reserved")
-    assert pci in told["message"]
+    reported = agent.request("all-1g.5gb", "failed", "Reserved")
+    assert pci in reported["message"]
     assert agent.writes() == []
     agent.patch({"metadata": {"annotations": {names.RESERVED_ANNOTATION: None}}})
     agent.reaches("success", "all-1g.5gb")
@@ -50,7 +50,7 @@ def test_a_node_without_mig_says_so_and_is_labelled_so(make_agent: MakeAgent) ->
 def test_a_mixed_node_gets_balanced_and_keyed_labels(make_agent: MakeAgent, template: str) -> None:
     agent = make_agent(template)
     agent.start()
-    agent.wish("all-balanced")
+    agent.request("all-balanced")
     keyed = [name for name in agent.labels() if ".aliquot.dev/gpu.count" in name]
     assert len(keyed) == 2
     before = agent.writes()
@@ -61,15 +61,15 @@ def test_a_mixed_node_gets_balanced_and_keyed_labels(make_agent: MakeAgent, temp
     assert agent.writes() == before
 
 
-def test_no_driver_is_told_and_the_driver_that_comes_is_noticed(make_agent: MakeAgent) -> None:
+def test_a_missing_driver_is_reported_and_the_driver_that_comes_is_noticed(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.settings("mig: {strategy: mixed}\ntimes: {check-seconds: 5}")
     agent.environment["ALIQUOT_BACKEND"] = "shim"
     library = hide(agent)
     agent.start()
     try:
-        told = agent.wish("all-1g.5gb", "failed")
-        assert told["reason"] in ("NoDriver", "GpusUnreadable")
+        reported = agent.request("all-1g.5gb", "failed")
+        assert reported["reason"] in ("NoDriver", "GpusUnreadable")
         assert agent.deploy() == DEPLOY
     finally:
         library.with_name("libnvidia-ml.so.1").rmdir()
@@ -78,20 +78,20 @@ def test_no_driver_is_told_and_the_driver_that_comes_is_noticed(make_agent: Make
 
 
 def hide(agent: Agent) -> Path:
-    """The node's library under another name, so that it cannot be loaded."""
+    """Rename the node's library, so that it cannot be loaded."""
     from aliquot.sim import lifecycle as control
 
     found = Path(control.library(agent.state, "machine"))
-    away = found.with_name("hidden")
-    found.rename(away)
+    unavailable = found.with_name("hidden")
+    found.rename(unavailable)
     found.mkdir()
-    return away
+    return unavailable
 
 
 def test_probes_and_metrics(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     port = agent.log().split("health and metrics on port ")[1].split('"')[0]
     pages = {}
     for page in ("healthz", "readyz", "metrics"):

@@ -1,7 +1,7 @@
-"""SIGKILL at every step: a new agent comes to the same end, and gives everything back as it was.
+"""SIGKILL at every step: a new agent comes to the same end, and restores everything.
 
-Each loop changes one node to and fro, and cuts the agent down one write later each time, before the write and after it,
-until a change gets through uncut: so no write is left out, however many there are.
+Each loop changes one node to and fro, and kills the agent one write later each time, before the write and after it. It
+ends when a change gets through without a kill, so no write is left out, however many there are.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ from system.systemd.conftest import StandinHost
 LABELS = {f"{names.DEPLOY_PREFIX}{k}": v for k, v in (("device-plugin", "true"), ("dcgm", "false"), ("client", "odd"))}
 SERVICES = ("nvsm.service", "dcgm.service")
 ENTRY = "  {}:\n  - devices: all\n    mig-enabled: {}\n    mig-devices: {{{}}}\n"
-WISHES = {
+REQUESTS = {
     "one": ENTRY.format("one", "true", "3g.20gb: 1, 1g.5gb: 1"),
     "two": ENTRY.format("two", "true", "3g.20gb: 1, 2g.10gb: 1"),
     "off": ENTRY.format("off", "false", ""),
 }
 PAUSED = 2
-"""How many writes a change begins with, whatever it is: the pause, and its event."""
+"""The number of writes at the start of each change: the pause, and its event."""
 PROFILES = {"one": ["1g.5gb", "3g.20gb"], "two": ["2g.10gb", "3g.20gb"], "off": []}
 
 
 class Bed:
-    """A node that is changed to and fro. ``start`` is how everything beside the GPUs was, and must be at each end."""
+    """A node that is changed to and fro. ``start`` is the state of everything beside the GPUs, and must be restored at
+    each end.
+    """
 
     def __init__(self, agent: Agent, *, cordoned: bool = False) -> None:
         self.agent = agent
         self.cordoned = cordoned
         self.host: StandinHost | None = None
         self.pid = 0
-        agent.configure("custom", {"config.yaml": "version: v1\nmig-configs:\n" + "".join(WISHES.values())})
-        self.say("")
+        agent.configure("custom", {"config.yaml": "version: v1\nmig-configs:\n" + "".join(REQUESTS.values())})
+        self.report("")
         agent.patch({"spec": {"unschedulable": True if cordoned else None}})
 
-    def say(self, more: str) -> None:
+    def report(self, more: str) -> None:
         self.agent.settings("mig: {strategy: mixed, config-map: custom}\nholders: {cordon: true}\n" + more)
 
     def at(self, config: str) -> None:
-        """The node is at a config, its agent at rest, and its large instance in use."""
+        """Apply a config to the node. The agent is at rest then, and the large instance is in use."""
         self.agent.start()
-        self.agent.wish(config)
+        self.agent.request(config)
         self.hold()
         self.settled(config)
 
@@ -68,17 +70,17 @@ class Bed:
         self.host = host
         self.agent.environment["HOST_ROOT_MOUNT"] = host.root
         self.agent.configure("clients", {"clients.yaml": f"version: v1\nsystemd-services: [{', '.join(SERVICES)}]"})
-        self.say("host-clients: {stop: true, config-map: clients}")
+        self.report("host-clients: {stop: true, config-map: clients}")
         for name in SERVICES:
             host.define(name, enabled=True)
             host.start(name)
 
     def here(self, config: str) -> bool:
-        told = self.agent.status()
-        return told.get("config") == config and told.get("state") == "success"
+        reported = self.agent.status()
+        return reported.get("config") == config and reported.get("state") == "success"
 
     def settled(self, config: str) -> None:
-        """The wish is met, and nothing else is left of the change."""
+        """Check that the request is met, and that nothing else is left of the change."""
         self.agent.reaches("success", config)
         self.as_before()
         assert self.profiles() == PROFILES[config]
@@ -87,7 +89,7 @@ class Bed:
         return [each.partition("@")[0] for each in self.agent.geometry()[0]]
 
     def as_before(self) -> None:
-        """What was paused, cordoned or stopped is as it was, and what was in use is still in use."""
+        """Check that what was paused, cordoned or stopped is as before, and that processes still use their instance."""
         node = self.agent.node()
         assert self.agent.deploy() == LABELS
         assert bool(node["spec"].get("unschedulable")) == self.cordoned
@@ -106,7 +108,7 @@ class Bed:
         return [name for name in SERVICES if self.host.state(name) == "active"]
 
     def untouched(self) -> None:
-        """No call reached what was in use."""
+        """Check that no call reached the instance in use."""
         assert self.pid
         held = [c for c in self.agent.sim.calls() if c.get("write") and c["instance"] == self.held_instance()]
         assert [c["call"] for c in held if "Destroy" in c["call"]] == []
@@ -118,7 +120,7 @@ class Bed:
 
 @pytest.fixture
 def host() -> Iterator[StandinHost]:
-    """In a folder of its own: the path of a socket has 107 bytes at most."""
+    """Provide a host in a folder of its own: the path of a socket has 107 bytes at most."""
     if shutil.which("dbus-daemon") is None:
         pytest.skip("no dbus-daemon (apt-get install dbus)")
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +131,7 @@ def host() -> Iterator[StandinHost]:
 
 @pytest.fixture(scope="session")
 def trip(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A library that cuts a process off at an fsync."""
+    """Build a library that ends a process at an fsync."""
     try:
         return build(tmp_path_factory.mktemp("trip"), compiler())
     except AliquotError as error:
@@ -152,14 +154,14 @@ def pod(agent: Agent, name: str, app: str) -> None:
 
 
 def validators(agent: Agent) -> None:
-    """Pods that the agent deletes, as their DaemonSets make them again."""
+    """Create the pods that the agent deletes, as their DaemonSets do."""
     for app in ("nvidia-cuda-validator", "nvidia-operator-validator"):
         if agent.cluster.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/{app}").status == 404:
             pod(agent, app, app)
 
 
-def told(knife: Knife, states: int) -> bool:
-    """True if the event of the last of so many states is written, and survived. The change is over then."""
+def is_reported(knife: Knife, states: int) -> bool:
+    """Report whether the event of the last of so many states is written and survived. The change is over then."""
     return knife.done.count("POST events") >= states
 
 
@@ -185,24 +187,24 @@ class TestAtEachWriteToTheApiServer:
         self.all_of_it(cuts)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("wish", ["two", None], ids=["another-wish", "no-wish"])
+    @pytest.mark.parametrize("requested", ["two", None], ids=["another-wish", "no-wish"])
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_and_so_it_does_where_the_wish_changes_meanwhile(
-        self, standin_cluster: StandinCluster, only_standin: MakeAgent, when: str, wish: str | None
+    def test_and_so_it_does_where_the_request_changes_meanwhile(
+        self, standin_cluster: StandinCluster, only_standin: MakeAgent, when: str, requested: str | None
     ) -> None:
-        """From one to two, cut off; then one again, or nothing."""
+        # From one to two with a kill, then one again or nothing.
         bed, knife = self.bed(standin_cluster, only_standin)
         cuts: list[str] = []
         while self.cut(bed, knife, "two", len(cuts) + 1, when):
             cuts.append(knife.seen[-1])
-            if wish is None:
+            if requested is None:
                 bed.agent.label(config=None)
                 bed.agent.start()
                 bed.agent.until(lambda: bed.agent.status().get("reason") == "NoWish", "no wish")
                 bed.as_before()
                 assert names.STATE_LABEL not in bed.agent.labels()
                 assert bed.profiles() in PROFILES.values()
-                bed.agent.wish("one")
+                bed.agent.request("one")
             else:
                 bed.agent.label(config="one")
                 bed.agent.start()
@@ -222,17 +224,17 @@ class TestAtEachWriteToTheApiServer:
         bed.agent.until(knife.at_rest, "the event of the change before")
         knife.arm(nth, when)
         bed.agent.label(config=config)
-        return await_death(bed.agent, knife, lambda: bed.here(config) and told(knife, 2))
+        return await_death(bed.agent, knife, lambda: bed.here(config) and is_reported(knife, 2))
 
     def all_of_it(self, cuts: list[str]) -> None:
-        """The loop saw a whole change: pause, validators, labels, restore, and events."""
+        """Check that the loop saw a whole change: pause, validators, labels, restore, and events."""
         assert cuts.count("PATCH node-0") >= 3, cuts
         assert cuts.count("POST events") >= 2, cuts
         assert {"DELETE nvidia-cuda-validator", "DELETE nvidia-operator-validator"} <= set(cuts)
 
 
 class TestAtEachWriteToTheDriver:
-    """A write is a call of NVML, or a reset. On the real API server a sample: the first and the last."""
+    """A write is a call of NVML, or a reset. On the real API server only a sample is tested: the first and the last."""
 
     def test_nothing_in_use_is_reached_and_the_rest_is_finished(self, make_agent: MakeAgent, cluster: Cluster) -> None:
         bed = Bed(make_agent("a100-sxm4-40gb", labels=LABELS))
@@ -241,14 +243,14 @@ class TestAtEachWriteToTheDriver:
         bed.untouched()
 
     @pytest.mark.slow
-    def test_a_mode_change_ends_with_the_mode_as_wished(self, only_standin: MakeAgent) -> None:
+    def test_a_mode_change_ends_with_the_mode_as_requested(self, only_standin: MakeAgent) -> None:
         bed = Bed(only_standin("a100-sxm4-40gb", labels=LABELS))
         bed.agent.start()
-        bed.agent.wish("off")
+        bed.agent.request("off")
         assert self.cut_to_and_fro(bed, "off", "one") >= 4
 
     def cut_to_and_fro(self, bed: Bed, config: str, target: str, *, sample: bool = False) -> int:
-        """How many writes there are."""
+        """Change to and fro with kills, and return how many writes there are."""
         nth = 0
         while True:
             nth += 1
@@ -266,7 +268,9 @@ class TestAtEachWriteToTheDriver:
 
 
 class TestAtEachDurableRecord:
-    """The journal's and the agent's own, cut off at each fsync: those of a mode change with services to stop."""
+    """Writes to the journal and the agent's own files, ended at each fsync: those of a mode change with services to
+    stop.
+    """
 
     @pytest.mark.slow
     @pytest.mark.parametrize("when", ["before", "after"])
@@ -276,7 +280,7 @@ class TestAtEachDurableRecord:
         bed = Bed(only_standin("a100-sxm4-40gb", labels=LABELS))
         bed.use_services(host)
         bed.agent.start()
-        bed.agent.wish("off")
+        bed.agent.request("off")
         config = "off"
         stopped: list[int] = []
         for nth in range(1, 100):
@@ -304,7 +308,7 @@ class TestAtEachOrderToSystemd:
         bed = Bed(only_standin("a100-sxm4-40gb", labels=LABELS))
         bed.use_services(host)
         bed.agent.start()
-        bed.agent.wish("off")
+        bed.agent.request("off")
         knife = Knife(bed.agent)
         knife.watch(host.standin)
         config = "off"
@@ -318,9 +322,9 @@ class TestAtEachOrderToSystemd:
             bed.settled(config)
 
 
-class TestARebootThatWasMeant:
-    """Somebody who keeps the GPUs open refuses the reset, so the node reboots: once for each change, killed or not.
-    What is cut here comes after the pause.
+class TestARequestedReboot:
+    """A process that keeps the GPUs open refuses the reset, so the node reboots: once for each change, with a kill or
+    without. The kills are after the pause.
     """
 
     @pytest.mark.slow
@@ -333,7 +337,7 @@ class TestARebootThatWasMeant:
         knife = Knife(bed.agent)
         standin_cluster.standin.control.gate = knife.gate
         bed.agent.start()
-        bed.agent.wish("off")
+        bed.agent.request("off")
         config = "off"
         cuts: list[str] = []
         while True:
@@ -343,7 +347,7 @@ class TestARebootThatWasMeant:
                 bed.agent.until(knife.at_rest, "the event of the change before")
                 knife.arm(PAUSED + len(cuts) + 1, when)
                 bed.agent.label(config=config)
-                dead = await_death(bed.agent, knife, lambda: bed.here(config) and told(knife, 3))  # noqa: B023
+                dead = await_death(bed.agent, knife, lambda: bed.here(config) and is_reported(knife, 3))  # noqa: B023
                 at = knife.seen[-1]
                 if dead:
                     bed.agent.start()
@@ -355,28 +359,28 @@ class TestARebootThatWasMeant:
         assert cuts.count("PATCH node-0") >= 2, cuts
 
 
-class TestNobodyStartsItAgain:
+class TestItIsNotRestarted:
     def test_the_node_says_what_is_going_on_and_what_to_give_back(
         self, standin_cluster: StandinCluster, only_standin: MakeAgent
     ) -> None:
-        """Killed with everything paused, in the middle of the GPUs: a person finds it all on the node."""
+        # Killed while everything is paused, in the middle of the GPUs: all is visible on the node for an administrator.
         bed = Bed(only_standin("a100-sxm4-40gb", labels=LABELS))
         bed.at("one")
         bed.agent.sim.inject_fault("kill", nth=2, when="after")
         bed.agent.label(config="two")
         assert await_death(bed.agent, None, lambda: False)
         node = bed.agent.node()
-        told, annotations = bed.agent.status(), node["metadata"]["annotations"]
+        reported, annotations = bed.agent.status(), node["metadata"]["annotations"]
         assert node["metadata"]["labels"][names.STATE_LABEL] == "pending"
-        assert (told["reason"], told["config"]) == ("Changing", "two")
-        assert "to destroy 1x 1g.5gb, to create 1x 2g.10gb" in told["message"]
-        assert {c["type"]: c["status"] for c in told["conditions"]}["Progressing"] == "True"
-        assert told["message"] in annotations[names.MESSAGE_ANNOTATION]
+        assert (reported["reason"], reported["config"]) == ("Changing", "two")
+        assert "to destroy 1x 1g.5gb, to create 1x 2g.10gb" in reported["message"]
+        assert {c["type"]: c["status"] for c in reported["conditions"]}["Progressing"] == "True"
+        assert reported["message"] in annotations[names.MESSAGE_ANNOTATION]
         paused = json.loads(annotations[names.PAUSE_ANNOTATION])
         assert paused["former"] == {k: v for k, v in LABELS.items() if v != "false"}
         assert paused["cordoned"]
         assert paused["since"] > 0
-        assert any(e["message"] == told["message"] for e in bed.agent.events())
+        assert any(e["message"] == reported["message"] for e in bed.agent.events())
 
 
 class TestWhileItWaits:

@@ -1,4 +1,4 @@
-"""The first steps after an installation: the agent as its DaemonSet starts it, with nothing set by hand."""
+"""The first steps after an installation: the agent as its DaemonSet starts it, with only the default settings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def agent(cluster: Cluster, tmp_path: Path) -> Iterator[Agent]:
 
 
 def test_the_first_label_of_a_fresh_installation(agent: Agent) -> None:
-    """What the pages say: one profile fits as it is, several need another strategy, and the refusal says which."""
-    assert agent.wish("all-1g.10gb")["reason"] == "Applied"
+    # One profile fits as it is, several need another strategy, and the refusal names it: as documented on the pages.
+    assert agent.request("all-1g.10gb")["reason"] == "Applied"
     assert agent.labels()["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"
 
-    refused = agent.wish("all-balanced", "failed", "LabelsWouldBeInvalid")
+    refused = agent.request("all-balanced", "failed", "LabelsWouldBeInvalid")
     assert refused["nextStep"].endswith("mig: {strategy: mixed}")
     assert agent.labels()["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"
 
@@ -53,5 +53,5 @@ def test_it_has_the_token_of_its_pod_and_what_is_mounted(agent: Agent) -> None:
     who = agent.cluster.request("POST", path, body, token=token).body["status"]["userInfo"]
     assert who["username"] == "system:serviceaccount:gpu-operator:aliquot-agent"
     assert who["extra"]["authentication.kubernetes.io/node-name"] == ["gpu-1"]
-    told = agent.wish("all-1g.5gb", "failed")  # a name of the mounted file, for other GPUs
-    assert "all-1g.5gb" in told["message"]
+    reported = agent.request("all-1g.5gb", "failed")  # a name of the mounted file, for other GPUs
+    assert "all-1g.5gb" in reported["message"]

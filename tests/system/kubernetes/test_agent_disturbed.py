@@ -1,5 +1,7 @@
-"""The API server goes away, others write at the same time, objects vanish, rights are missing: what the agent makes of
-it, and that everything is as it should be as soon as the disturbance is over.
+"""The agent's behaviour when the API server is unavailable, others write at the same time, objects vanish or rights are
+missing.
+
+Everything is correct as soon as the disturbance is over.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import pytest
 from aliquot.kubernetes.gpu import names
 from support.agents import DEPLOY, NAMESPACE, Agent, MakeAgent
 from support.cluster import Cluster, StandinCluster
-from system.kubernetes.disturb import away_at, hammer, probe
+from system.kubernetes.disturb import hammer, probe, unavailable_at
 
 TEXT = """version: v1
 mig-configs:
@@ -35,10 +37,10 @@ def settings(agent: Agent, more: str = "") -> None:
 
 
 def at_one(agent: Agent, more: str = "") -> Agent:
-    """The agent at rest, its node at config one."""
+    """Return the agent at rest, with its node at config one."""
     settings(agent, more)
     agent.start()
-    reason = agent.wish("one")["reason"]
+    reason = agent.request("one")["reason"]
     agent.until(lambda: reason in [event["reason"] for event in agent.events()], "its event, which is written last")
     return agent
 
@@ -64,7 +66,7 @@ def remove(agent: Agent, name: str) -> None:
     agent.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
 
 
-class TestTheApiServerGoesAway:
+class TestTheApiServerDisappears:
     @pytest.mark.parametrize("how", ["refuse", "hang"])
     @pytest.mark.parametrize("nth", [1, 2, 3, 5], ids=["pause", "before-apply", "labels", "restore"])
     def test_at_one_write_for_a_while(
@@ -72,7 +74,7 @@ class TestTheApiServerGoesAway:
     ) -> None:
         agent = at_one(only_standin("a100-sxm4-40gb"))
         before = len(agent.writes())
-        with away_at(standin_cluster, nth, how) as gone:
+        with unavailable_at(standin_cluster, nth, how) as gone:
             agent.label(config="two")
             assert gone.wait(10)
             time.sleep(2.5)
@@ -87,7 +89,7 @@ class TestTheApiServerGoesAway:
         before = len(agent.writes())
         agent.label(config="two")
         agent.until(lambda: agent.labels()[PLUGIN] == names.PAUSED, "the pause")
-        with cluster.away("refuse"):
+        with cluster.unavailable("refuse"):
             time.sleep(2)
             agent.until(lambda: probe(agent, "/readyz")[0] == 503, "not ready")
             assert probe(agent, "/healthz")[0] == 200
@@ -109,7 +111,7 @@ class TestOthersWriteToo:
             for config in ("two", "one", "two"):
                 agent.label(config=config)
                 settled(agent, config)
-        assert agent.labels()["somebody"] == str(last[0]), "nobody's label is overwritten"
+        assert agent.labels()["somebody"] == str(last[0]), "the label of another writer is kept"
 
     def test_the_state_label_is_ours_whatever_others_write(self, make_agent: MakeAgent) -> None:
         agent = at_one(make_agent("a100-sxm4-40gb"))
@@ -118,8 +120,9 @@ class TestOthersWriteToo:
             agent.until(lambda: profiles(agent) == TWO, "the change")
         settled(agent)
 
-    def test_somebody_undoes_the_pause_again_and_again(self, make_agent: MakeAgent) -> None:
-        """No GPU is touched under a client that comes back, nobody fights for ever, and it is told."""
+    def test_the_pause_is_undone_again_and_again(self, make_agent: MakeAgent) -> None:
+        # No GPU is touched under a client that comes back, the agent does not fight for ever, and it reports the
+        # conflict.
         agent = at_one(make_agent("a100-sxm4-40gb"), "times: {retry-first-seconds: 1, retry-longest-seconds: 1}")
         before = len(agent.writes())
 
@@ -131,8 +134,8 @@ class TestOthersWriteToo:
         pod(agent, "plugin-x")
         with hammer(put_back):
             agent.label(config="two")
-            told = agent.reaches("failed", "two", "PauseUndone")
-            assert PLUGIN in told["message"]
+            reported = agent.reaches("failed", "two", "PauseUndone")
+            assert PLUGIN in reported["message"]
             assert len(agent.writes()) == before
         remove(agent, "plugin-x")
         settled(agent)
@@ -157,7 +160,7 @@ class TestOthersWriteToo:
 class TestObjectsComeAndGo:
     def test_a_watch_from_too_long_ago(self, make_agent: MakeAgent, cluster: Cluster) -> None:
         agent = at_one(make_agent("a100-sxm4-40gb"))
-        with cluster.away("refuse"):
+        with cluster.unavailable("refuse"):
             pass
         cluster.expire()
         agent.label(config="two")
@@ -165,8 +168,9 @@ class TestObjectsComeAndGo:
         agent.configure("custom", {"config.yaml": TEXT.replace("2g.10gb: 1", "1g.5gb: 1")})
         agent.until(lambda: profiles(agent) == ONE, "the edited config")
 
-    def test_the_node_is_made_anew(self, make_agent: MakeAgent) -> None:
-        """As when a person deletes a node and kubelet registers it again: nothing of ours is on it, no wish either."""
+    def test_the_node_is_made_again(self, make_agent: MakeAgent) -> None:
+        # As when a person deletes a node and the kubelet registers it again: nothing of ours is on it, not even a
+        # request.
         agent = at_one(make_agent("a100-sxm4-40gb"))
         before, published = len(agent.writes()), gfd(agent)
         assert "nvidia.com/mig-1g.5gb.count" in published
@@ -176,10 +180,10 @@ class TestObjectsComeAndGo:
         agent.until(lambda: agent.status().get("reason") == "NoWish", "no wish")
         agent.until(lambda: gfd(agent) == published, "its labels")
         assert len(agent.writes()) == before
-        agent.wish("two")
+        agent.request("two")
         settled(agent)
 
-    def test_the_node_is_made_anew_in_the_middle(self, make_agent: MakeAgent) -> None:
+    def test_the_node_is_made_again_in_the_middle(self, make_agent: MakeAgent) -> None:
         agent = at_one(make_agent("a100-sxm4-40gb"))
         pod(agent, "plugin-x")
         agent.label(config="two")
@@ -194,8 +198,8 @@ class TestObjectsComeAndGo:
         agent = at_one(make_agent("a100-sxm4-40gb"))
         before = len(agent.writes())
         agent.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/configmaps/custom")
-        told = agent.reaches("failed", "one", "ConfigMissing")
-        assert "custom" in told["message"]
+        reported = agent.reaches("failed", "one", "ConfigMissing")
+        assert "custom" in reported["message"]
         agent.configure("custom", {"config.yaml": TEXT})
         settled(agent, "one")
         assert len(agent.writes()) == before
@@ -204,15 +208,15 @@ class TestObjectsComeAndGo:
         agent = at_one(make_agent("a100-sxm4-40gb"))
         before = len(agent.writes())
         agent.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{names.SETTINGS_MAP}")
-        told = agent.reaches("failed", "one", "UnknownConfig")
-        assert "'one'" in told["message"]
+        reported = agent.reaches("failed", "one", "UnknownConfig")
+        assert "'one'" in reported["message"]
         settings(agent)
         settled(agent, "one")
         assert len(agent.writes()) == before
 
 
 def gfd(agent: Agent) -> dict[str, str]:
-    """The labels that say what the GPUs are."""
+    """Return the labels that describe the GPUs."""
     found = agent.labels()
     return {k: v for k, v in found.items() if k.startswith("nvidia.com/") and k not in (*DEPLOY, *OURS)}
 
@@ -263,8 +267,8 @@ class TestARightIsMissing:
         self, make_agent: MakeAgent, left_out: str, right: str
     ) -> None:
         agent = self.start(make_agent("a100-sxm4-40gb"), left_out)
-        agent.until(lambda: f"lacks the right to {right}" in agent.log(), f"a word about the right to {right}")
-        agent.until(lambda: "lacks the right to" in probe(agent, "/readyz")[1], "not ready")
+        agent.until(lambda: f"lacks permission to {right}" in agent.log(), f"a word about the right to {right}")
+        agent.until(lambda: "lacks permission to" in probe(agent, "/readyz")[1], "not ready")
         assert probe(agent, "/readyz")[0] == 503
         assert "kubectl auth can-i" in agent.log()
         assert not agent.writes()
@@ -278,21 +282,21 @@ class TestARightIsMissing:
         pod(agent, "validator", "nvidia-operator-validator")
         self.start(agent, left_out)
         settled(agent, "one")
-        assert "lacks the right to" in agent.log()
+        assert "lacks permission to" in agent.log()
 
     def test_without_sight_of_pods_nothing_is_touched_and_nothing_stays_paused(self, make_agent: MakeAgent) -> None:
         agent = self.start(make_agent("a100-sxm4-40gb"), "pods")
-        told = agent.reaches("failed", "one", "Forbidden")
-        assert "list pods" in told["message"]
+        reported = agent.reaches("failed", "one", "Forbidden")
+        assert "list pods" in reported["message"]
         assert agent.deploy() == DEPLOY
         assert not agent.writes()
         self.grant(agent)
         settled(agent, "one")
 
 
-class TestANewerWish:
+class TestANewerRequest:
     def test_while_the_first_one_waits(self, make_agent: MakeAgent) -> None:
-        """For operands, for holders, for the next attempt: a wait ends within a moment."""
+        # For operands, for holders, for the next attempt: a wait ends within a moment.
         agent = at_one(make_agent("a100-sxm4-40gb"), "times: {retry-first-seconds: 3000, retry-longest-seconds: 3000}")
         pod(agent, "plugin-x")
         agent.label(config="two")
@@ -307,7 +311,7 @@ class TestANewerWish:
         self.comes_at_once(agent, "one")
         agent.sim.release(0, instance)
         agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
-        agent.wish("two", "failed", "ApplyFailed")
+        agent.request("two", "failed", "ApplyFailed")
         self.comes_at_once(agent, "one")
 
     def comes_at_once(self, agent: Agent, config: str) -> None:
@@ -331,4 +335,4 @@ class TestANewerWish:
         settled(agent)
         changes = (len(agent.writes()) - calls) / 4
         assert changes <= 21
-        assert control.count("patch", "nodes") - before - 21 <= 4 * 21, "no more than four writes a wish"
+        assert control.count("patch", "nodes") - before - 21 <= 4 * 21, "no more than four writes a request"

@@ -1,4 +1,4 @@
-"""What others learn of the GPUs stays true by itself, and what cannot be handed out is not offered."""
+"""Published facts of the GPUs stay true without requests, and unavailable devices are not offered."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def node(make_agent: MakeAgent) -> Iterator[tuple[Agent, NodeDouble]]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def test_labels_and_documents_that_somebody_changes_come_back(node: tuple[Agent, NodeDouble]) -> None:
+def test_labels_and_documents_that_a_user_changes_come_back(node: tuple[Agent, NodeDouble]) -> None:
     agent, _ = node
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     product = agent.labels()[PRODUCT]
     document = agent.folder / f"{agent.name}.cdi" / "nvidia.com-gpu.yaml"
     agent.until(document.exists, "a document")
@@ -46,18 +46,24 @@ def test_labels_and_documents_that_somebody_changes_come_back(node: tuple[Agent,
     agent.until(document.exists, "the document is back")
 
 
-def test_a_document_that_cannot_be_written_is_told_and_written_later(node: tuple[Agent, NodeDouble]) -> None:
+def test_a_document_that_cannot_be_written_is_reported_and_written_later(node: tuple[Agent, NodeDouble]) -> None:
     agent, _ = node
     folder = agent.folder / f"{agent.name}.cdi"
     folder.mkdir()
     foreign = folder / "nvidia.yaml"
     foreign.write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- {name: '0:0', containerEdits: {}}\n")
     agent.start()
-    told = agent.wish("all-1g.5gb")
-    agent.until(lambda: "no CDI document" in str(agent.status().get("details")), f"told: {told}")
+    reported = agent.request("all-1g.5gb")
+    agent.until(
+        lambda: "cannot write the CDI documents" in str(agent.status().get("details")),
+        f"the error is reported: {reported}",
+    )
     foreign.unlink()
     agent.until((folder / "nvidia.com-gpu.yaml").exists, "written")
-    agent.until(lambda: "no CDI document" not in str(agent.status().get("details")), "told no more")
+    agent.until(
+        lambda: "cannot write the CDI documents" not in str(agent.status().get("details")),
+        "the error is no longer reported",
+    )
 
 
 def test_a_reserved_gpu_is_not_offered(node: tuple[Agent, NodeDouble]) -> None:
@@ -70,41 +76,41 @@ def test_a_reserved_gpu_is_not_offered(node: tuple[Agent, NodeDouble]) -> None:
 
 
 def test_pods_that_have_ended_hold_nothing(node: tuple[Agent, NodeDouble]) -> None:
-    """Kubelets before 1.34 go on naming them."""
+    # Kubelets before 1.34 continue to report them.
     agent, double = node
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "14", "offered")
     pod(agent, "job")
     agent.until(lambda: phase(agent, "job") == "Running", "running")
     double.ended("default", "job", "Succeeded")
     agent.until(lambda: phase(agent, "job") == "Succeeded", "ended")
-    agent.wish("all-3g.20gb")
+    agent.request("all-3g.20gb")
 
 
-def test_removing_the_label_leaves_the_gpus_and_keeps_the_former_wish_on_record(make_agent: MakeAgent) -> None:
+def test_removing_the_label_leaves_the_gpus_and_keeps_the_previous_request_on_record(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.label(config=None)
     agent.until(lambda: agent.status().get("reason") == "NoWish", "no wish")
     assert agent.status()["config"] == "all-1g.5gb"
     assert len(agent.geometry()[0]) == 7
 
 
-def test_a_slip_in_the_settings_changes_nothing_but_is_told(make_agent: MakeAgent) -> None:
+def test_a_slip_in_the_settings_changes_nothing_but_is_reported(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.environment["MIG_STRATEGY"] = "single"
     agent.settings("mig: {strategy: mixed}")
     agent.start()
-    agent.wish("all-balanced")
+    agent.request("all-balanced")
     agent.settings("mig: {strategy: mixd}")
-    agent.until(lambda: "mixd" in str(agent.status().get("details")), "told")
+    agent.until(lambda: "mixd" in str(agent.status().get("details")), "the slip is reported")
     assert agent.status()["state"] == "success"
     assert agent.labels()["nvidia.com/mig.strategy"] == "mixed"
 
 
-def test_a_port_in_use_is_told_in_words(make_agent: MakeAgent) -> None:
+def test_a_port_in_use_is_reported_in_words(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     with socket.socket() as taken:
         taken.bind(("", 0))
@@ -128,11 +134,11 @@ def test_a_port_in_use_is_told_in_words(make_agent: MakeAgent) -> None:
 
 
 def test_one_bad_value_in_the_settings_stops_no_node(make_agent: MakeAgent) -> None:
-    """What the ConfigMap said before holds, for the next agent too; an event and a figure tell the fault."""
+    # The previous content of the ConfigMap holds, for the next agent too. An event and a metric report the error.
     agent = make_agent("a100-sxm4-40gb")
     agent.settings("mig: {strategy: single}\nholders: {policy: wait}")
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     bad = "mig: {strategy: mixed}\ntimes: {check-seconds: 2}"
     agent.settings(bad)
 
@@ -141,14 +147,16 @@ def test_one_bad_value_in_the_settings_stops_no_node(make_agent: MakeAgent) -> N
 
     agent.until(events, "an event")
     assert events() == [
-        "ConfigMap aliquot-settings has 1 fault: ConfigMap aliquot-settings:3:24: 'times.check-seconds' must be "
-        "a whole number from 5 to 86400, not the number 2; what it said before holds"
+        "ConfigMap aliquot-settings has 1 error: ConfigMap aliquot-settings:3:24: 'times.check-seconds' must be "
+        "a whole number from 5 to 86400, not the number 2; the last valid settings stay in use"
     ]
     agent.stop()
     agent.start()
-    agent.wish("all-3g.20gb")
-    agent.until(lambda: "what it said before holds" in str(agent.status().get("details")), "the fault in the status")
+    agent.request("all-3g.20gb")
+    agent.until(
+        lambda: "the last valid settings stay in use" in str(agent.status().get("details")), "the fault in the status"
+    )
     assert agent.labels()[PRODUCT].endswith("-MIG-3g.20gb"), "the strategy is what it was"
     agent.settings("mig: {strategy: mixed}")
-    agent.until(lambda: "what it said before holds" not in str(agent.status()), "the fault is mended")
+    agent.until(lambda: "the last valid settings stay in use" not in str(agent.status()), "the fault is mended")
     agent.until(lambda: "nvidia.com/mig-3g.20gb.count" in agent.labels(), "the new settings hold")

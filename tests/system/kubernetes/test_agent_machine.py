@@ -1,4 +1,4 @@
-"""The machine under a running agent fails: no driver, a GPU falls off the bus, a reboot, a disk that is full."""
+"""The machine under a running agent fails: no driver, a GPU falls off the bus, a reboot, a full disk."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SOON = "mig: {strategy: mixed}\ntimes: {check-seconds: 5, retry-first-seconds: 1
 
 
 def at_seven(agent: Agent) -> Agent:
-    """At rest, with seven instances; calls of the driver take their time."""
+    """Return the agent at rest, with seven instances and slow calls of the driver."""
     agent.settings(SOON)
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     return agent
 
 
@@ -40,7 +40,7 @@ def settled(agent: Agent, config: str, geometry: list[str]) -> None:
 
 
 def server(agent: Agent) -> int:
-    """The pid of the simulator, which is the driver here."""
+    """Return the pid of the simulator, which is the driver here."""
     folder = os.open(simulated_nodes(agent.state), os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -52,7 +52,7 @@ def server(agent: Agent) -> int:
 
 
 def middle(agent: Agent, nth: int) -> None:
-    """The GPUs are on their way from seven instances to two, the nth call being on or done."""
+    """Wait until the GPUs are on their way from seven instances to two, at the nth call or after it."""
     before = len(agent.writes())
     agent.label(config="all-3g.20gb")
     agent.until(lambda: len(agent.writes()) >= before + nth, "the middle")
@@ -66,7 +66,7 @@ class TestTheDriver:
         os.kill(server(agent), signal.SIGKILL)
         time.sleep(6)
         settled(agent, "all-1g.5gb", SEVEN)
-        agent.wish("all-3g.20gb")
+        agent.request("all-3g.20gb")
         settled(agent, "all-3g.20gb", HALVES)
 
     @pytest.mark.parametrize("nth", [pytest.param(1, marks=SLOW), 3, pytest.param(15, marks=SLOW)])
@@ -76,12 +76,13 @@ class TestTheDriver:
         os.kill(server(agent), signal.SIGKILL)
         settled(agent, "all-3g.20gb", HALVES)
 
-    def test_it_is_gone_for_a_while_and_somebody_wishes(self, only_standin: MakeAgent) -> None:
-        """NVML does not answer; what was paused is given back, the reason told, and the wish is met when it is back."""
+    def test_it_is_gone_for_a_while_and_a_request_comes(self, only_standin: MakeAgent) -> None:
+        # NVML does not answer: paused services are restored, the reason is reported, and the request is met when it is
+        # back.
         agent = at_seven(only_standin("a100-sxm4-40gb"))
         agent.sim.inject_fault("fail", call="DeviceGetMigMode", code=999, calls=10_000)
-        told = agent.wish("all-3g.20gb", "failed")
-        assert told["reason"] in ("GpusUnreadable", "NoDriver")
+        reported = agent.request("all-3g.20gb", "failed")
+        assert reported["reason"] in ("GpusUnreadable", "NoDriver")
         assert agent.deploy() == DEPLOY
         agent.sim.inject_fault("none")
         settled(agent, "all-3g.20gb", HALVES)
@@ -89,18 +90,18 @@ class TestTheDriver:
 
 class TestAGpu:
     def test_it_falls_off_the_bus_in_the_middle(self, only_standin: MakeAgent) -> None:
-        """The other one is not concerned; the node says which is lost, and gives back what was paused."""
+        # The other GPU is not affected. The node reports which GPU is lost, and paused services are restored.
         agent = only_standin("a100-sxm4-40gb*2")
         agent.settings(SOON)
         agent.start()
-        agent.wish("all-1g.5gb")
+        agent.request("all-1g.5gb")
         pci = agent.sim.show()["gpus"][1]["pci"]
         agent.sim.inject_fault("lost", gpu=1, after=3)
         agent.label(config="all-3g.20gb")
         agent.until(lambda: "GPU_LOST" in agent.log() or pci in str(agent.status()), "a word about it")
         settled(agent, "all-3g.20gb", HALVES)
         assert f"{pci}) fell off the bus and is left alone" in str(agent.status()["details"])
-        assert "no CDI document" not in agent.log()
+        assert "cannot write the CDI documents" not in agent.log()
 
     def test_a_process_ends_that_was_waited_for(self, only_standin: MakeAgent) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb"))
@@ -113,7 +114,7 @@ class TestAGpu:
 
 
 class TestAReboot:
-    """The simulated machine forgets its instances, as a real one does. (The agent is not on it, and lives on.)"""
+    """The simulated machine loses its instances, as a real one does. The agent is not on it, and keeps running."""
 
     def test_while_nothing_is_to_be_done(self, only_standin: MakeAgent) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb"))
@@ -127,7 +128,7 @@ class TestAReboot:
         agent.sim.reboot()
         settled(agent, "all-3g.20gb", HALVES)
 
-    def test_with_the_agent_and_a_different_wish_afterwards(self, make_agent: MakeAgent) -> None:
+    def test_with_the_agent_and_a_different_request_afterwards(self, make_agent: MakeAgent) -> None:
         agent = at_seven(make_agent("a100-sxm4-40gb"))
         agent.sim.inject_fault("kill", nth=3, when="after")
         agent.label(config="all-3g.20gb")
@@ -140,16 +141,15 @@ class TestAReboot:
 
 
 class TestTheDisk:
-    """A folder in a file's place stands for a disk that is full or read-only: the tests run as root."""
-
+    # A folder in a file's place simulates a disk that is full or read-only: the tests run as root.
     def test_no_journal_no_change(self, only_standin: MakeAgent) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb"))
         before = len(agent.writes())
         journal = Path(control.folder(agent.state, "machine"), "change-journal.jsonl")
         journal.rename(journal.with_suffix(".kept"))
         journal.mkdir()
-        told = agent.wish("all-3g.20gb", "failed", "ApplyRefused")
-        assert str(journal) in told["message"]
+        reported = agent.request("all-3g.20gb", "failed", "ApplyRefused")
+        assert str(journal) in reported["message"]
         assert agent.deploy() == DEPLOY
         assert len(agent.writes()) == before
         journal.rmdir()
@@ -161,14 +161,14 @@ class TestTheDisk:
         path.write_bytes(b"\xff")
         agent.start()
         agent.until(lambda: [e for e in agent.events() if e["reason"] == "StateFileUnreadable"], "the event")
-        agent.wish("all-3g.20gb")
+        agent.request("all-3g.20gb")
         assert f"{path} cannot be understood" in agent.log()
 
     @pytest.mark.parametrize("change", [{"actions": "melt"}, pytest.param("mig", marks=pytest.mark.long)])
     def test_what_another_version_and_bad_bytes_left_stops_nothing(
         self, only_standin: MakeAgent, change: object
     ) -> None:
-        """An agent is replaced in mid-change by one that understands neither its journal nor its other files."""
+        # An agent is replaced during a change by one that cannot read its journal nor its other files.
         agent = at_seven(only_standin("a100-sxm4-40gb"))
         agent.sim.inject_fault("kill", nth=3, when="after")
         agent.label(config="all-3g.20gb")
@@ -192,7 +192,7 @@ class TestTheDisk:
             assert f"{path} cannot be understood" in agent.log()
 
     def test_no_record_no_reboot(self, only_standin: MakeAgent) -> None:
-        """It would be ordered again and again."""
+        # Without a record, the reboot would be requested again and again.
         agent = only_standin("a100-sxm4-40gb")
         agent.environment["WITH_REBOOT"] = "true"
         agent.settings(SOON)
@@ -202,8 +202,8 @@ class TestTheDisk:
         record.mkdir()
         with agent.client():
             agent.start()
-            told = agent.wish("all-1g.5gb", "failed", "NoRecord")
-            assert str(record.parent) in told["message"]
+            reported = agent.request("all-1g.5gb", "failed", "NoRecord")
+            assert str(record.parent) in reported["message"]
             assert agent.deploy() == DEPLOY
             assert agent.sim.show()["boots"] == boots
             record.rmdir()
@@ -211,7 +211,7 @@ class TestTheDisk:
         assert agent.sim.show()["boots"] == boots + 1
 
     def test_a_record_that_cannot_be_understood_stops_nothing(self, only_standin: MakeAgent) -> None:
-        """What is paused is given back, and the next configuration is applied."""
+        # What is paused is restored, and the next configuration is applied.
         agent = at_seven(only_standin("a100-sxm4-40gb"))
         agent.kill()
         agent.label(**{f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED})
@@ -219,6 +219,6 @@ class TestTheDisk:
         Path(f"{record}.previous").unlink(missing_ok=True)
         record.write_bytes(b"{\xff torn")
         agent.start()
-        agent.wish("all-3g.20gb")
+        agent.request("all-3g.20gb")
         settled(agent, "all-3g.20gb", HALVES)
         assert agent.deploy() == DEPLOY

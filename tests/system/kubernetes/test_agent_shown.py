@@ -1,4 +1,4 @@
-"""What agents publish of their nodes for those who look on: soon, small, and nothing while nothing happens."""
+"""The documents that agents publish about their nodes: soon, small, and without writes while nothing happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 
 
 def shown(agent: Agent, which: str = document.GPUS) -> NodeDocument | None:
-    """The node's document, None while there is none."""
+    """Return the node's document, or None if there is none."""
     answer = agent.cluster.request("GET", f"{MAPS}/{document.map_name(agent.name, which)}")
     return document.decode(answer.body["data"][document.KEY]) if answer.status == 200 else None
 
@@ -29,7 +29,7 @@ def test_the_document_follows_the_gpus_and_goes_with_the_node(make_agent: MakeAg
     agent.environment["POD_NAME"] = "some-pod"
     agent.start()
     agent.until(lambda: shown(agent), "a document")
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.until(lambda: geometry(agent) == agent.geometry(), "the document follows")
     found = shown(agent)
     assert found is not None
@@ -47,53 +47,53 @@ def test_an_idle_node_writes_nothing(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.settings("times: {check-seconds: 5}")
     agent.start()
-    agent.wish("all-balanced")
+    agent.request("all-balanced")
     agent.until(lambda: (d := shown(agent)) is not None and d.label == "all-balanced", "the document follows")
     agent.until(lambda: geometry(agent) == agent.geometry(), "all of it")
-    time.sleep(2.5)  # what is on its way: longer than the shortest pause between two writes
+    time.sleep(2.5)  # a pending one needs longer than the shortest pause between two writes
     version = agent.call("GET", f"{MAPS}/{agent.name}-gpus")["metadata"]["resourceVersion"]
-    looks = agent.sim.calls()[-1]["seq"]
-    agent.until(lambda: agent.sim.calls()[-1]["seq"] > looks, "another look")
+    observations = agent.sim.calls()[-1]["seq"]
+    agent.until(lambda: agent.sim.calls()[-1]["seq"] > observations, "another look")
     assert agent.call("GET", f"{MAPS}/{agent.name}-gpus")["metadata"]["resourceVersion"] == version
 
 
-def test_gpus_that_are_not_read_any_more_are_told_so_by_this_agent_and_the_next(only_standin: MakeAgent) -> None:
+def test_gpus_that_are_not_read_any_more_are_reported_so_by_this_agent_and_the_next(only_standin: MakeAgent) -> None:
     agent = only_standin("a100-sxm4-40gb")
     agent.settings("times: {check-seconds: 5}")
     agent.start()
-    agent.wish("all-balanced")
+    agent.request("all-balanced")
     agent.until(lambda: geometry(agent) == agent.geometry(), "the document follows")
 
-    def trouble() -> str:
+    def failure() -> str:
         found = shown(agent)
         assert found is not None
         return found.read_error
 
-    agent.until(lambda: trouble() == "", "all is well")
+    agent.until(lambda: failure() == "", "all is well")
     agent.sim.inject_fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
-    agent.until(trouble, "a word about it")
+    agent.until(failure, "a word about it")
     assert geometry(agent) == agent.geometry(), "as it was seen last"
     agent.sim.inject_fault("none")
-    agent.until(lambda: trouble() == "", "it is read again")
+    agent.until(lambda: failure() == "", "it is read again")
     agent.kill()
     agent.sim.inject_fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
     agent.start()
-    agent.until(trouble, "the next one sees nothing, and says so of what the former one saw")
+    agent.until(failure, "the next one sees nothing, and says so of what the former one saw")
     agent.sim.inject_fault("none")
-    agent.until(lambda: trouble() == "", "it is read again")
+    agent.until(lambda: failure() == "", "it is read again")
 
 
 def test_a_config_of_its_own_is_found_by_the_label(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.configure(
         f"{agent.name}-own-config",
         {"config.yaml": "version: aliquot/v1\nconfigs:\n  own-1:\n  - gpus: all\n    mig: [3g.20gb@4]\n"},
     )
-    agent.wish("own-1")
+    agent.request("own-1")
     assert agent.geometry() == [["3g.20gb@4"]]
-    assert agent.wish("own-2", "failed", "UnknownConfig")["message"].startswith("no named config 'own-2'")
+    assert agent.request("own-2", "failed", "UnknownConfig")["message"].startswith("no named config 'own-2'")
 
 
 def test_the_devices_agent_publishes_too(make_devices: MakeDevices) -> None:

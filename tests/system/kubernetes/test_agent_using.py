@@ -1,4 +1,4 @@
-"""The agent watches what pieces are used for: figures for Prometheus, a document that says so, a record that lasts."""
+"""The agent watches the use of instances: metrics for Prometheus, a document, and a record that lasts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = {"ALIQUOT_USAGE_SECONDS": "10"}
 
 
 def record(agent: Agent) -> dict[str, Any]:
-    """The record beside the journal, empty while there is none."""
+    """Return the record beside the journal, empty if there is none."""
     try:
         with open(os.path.join(agent.sim.directory, FILE)) as file:
             found: dict[str, Any] = json.load(file)["content"]
@@ -41,7 +41,7 @@ def test_what_is_used_is_watched_and_outlives_the_agent(make_agent: MakeAgent) -
     agent.environment |= EVERY
     agent.settings("times: {check-seconds: 5}")
     agent.start()
-    agent.wish("all-3g.40gb")
+    agent.request("all-3g.40gb")
     gi = agent.sim.show()["gpus"][0]["instances"][0]["id"]
     agent.sim.hold(0, gi, memory=9000, busy=0.5)
     agent.until(lambda: (d := shown(agent)) and any(u.peak_mib for u in d.usage), "the document tells of it")
@@ -69,5 +69,5 @@ def test_how_often(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["x", "nan", "-1", "1", "3600", "inf"])
 def test_how_often_not(text: str) -> None:
-    with pytest.raises(UsageError, match="seconds from 10 to 120"):
+    with pytest.raises(UsageError, match="use 10 to 120 seconds"):
         sampling_interval_s({"ALIQUOT_USAGE_SECONDS": text})

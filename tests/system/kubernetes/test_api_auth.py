@@ -1,4 +1,6 @@
-"""Who we are: tokens that change on disk, plugins that make credentials, certificates, impersonation. Over real TLS."""
+"""Authentication: tokens that change on disk, plugins that create credentials, certificates, impersonation. Over real
+TLS.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from aliquot.kubernetes.client.objects import Node
 from system.kubernetes.api_scripted import Scripted, Seen, Wire, api, node
 
 
-class Door:
-    """Lets in whoever has the right token or certificate."""
+class ApiUser:
+    """A server that accepts the right tokens or certificates."""
 
     def __init__(self, *tokens: str, names: tuple[str, ...] = ()) -> None:
         self.tokens = set(tokens)
@@ -43,18 +45,18 @@ def tried(server: Scripted) -> list[str]:
 def test_a_token_that_was_renewed_on_disk_is_read_when_the_old_one_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\n")
-    door = Door("one")
+    user = ApiUser("one")
 
     async def main() -> None:
-        async with Scripted(door.play) as server, api(tmp_path, server.url, user={"tokenFile": "token"}) as client:
+        async with Scripted(user.play) as server, api(tmp_path, server.url, user={"tokenFile": "token"}) as client:
             await client.get(Node, "n")
             token.write_text("two\n")
             await client.get(Node, "n")
             assert tried(server) == ["Bearer one", "Bearer one"]
-            door.tokens = {"two"}
+            user.tokens = {"two"}
             await client.patch(Node, "n", {})
             assert tried(server)[2:] == ["Bearer one", "Bearer two"]
-            door.tokens = {"three"}
+            user.tokens = {"three"}
             with pytest.raises(UnauthorizedError):
                 await client.get(Node, "n")
             assert len(server.seen) == 5  # the same token is not sent twice
@@ -75,7 +77,7 @@ def test_a_token_is_read_again_by_time_too(tmp_path: Path) -> None:
     file.write_text("two")
     assert asyncio.run(at(credentials.TOKEN_FILE_AGE_S - 1)) == "Bearer one"
     assert asyncio.run(at(credentials.TOKEN_FILE_AGE_S)) == "Bearer two"
-    file.write_text("")  # caught in the middle of being written: the last good one stays
+    file.write_text("")  # read during the write: the last good one stays
     assert asyncio.run(at(500)) == "Bearer two"
     file.unlink()
     assert asyncio.run(at(900)) == "Bearer two"
@@ -91,7 +93,7 @@ def test_no_token_at_all(tmp_path: Path) -> None:
 
 
 def plugin(folder: Path, status: object, *, code: int = 0, extra: str = "") -> dict[str, object]:
-    """An exec plugin that prints ``status`` and notes that it ran, and with which KUBERNETES_EXEC_INFO."""
+    """Write an exec plugin that prints ``status``, and records each run and its KUBERNETES_EXEC_INFO."""
     version = "client.authentication.k8s.io/v1"
     answer = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
     script = folder / "plugin"
@@ -111,15 +113,15 @@ def runs(folder: Path) -> list[str]:
 
 
 def test_a_plugin_runs_once_and_again_when_its_token_is_refused(tmp_path: Path) -> None:
-    door = Door("one")
+    api_user = ApiUser("one")
 
     async def main() -> None:
         user = plugin(tmp_path, {"token": "one"})
-        async with Scripted(door.play) as server, api(tmp_path, server.url, user=user) as client:
+        async with Scripted(api_user.play) as server, api(tmp_path, server.url, user=user) as client:
             await asyncio.gather(*(client.get(Node, "n") for _ in range(5)))
             assert len(runs(tmp_path)) == 1
             plugin(tmp_path, {"token": "two"})
-            door.tokens = {"two"}
+            api_user.tokens = {"two"}
             await asyncio.gather(*(client.get(Node, "n") for _ in range(5)))
             assert len(runs(tmp_path)) == 2  # five refusals, one run
             info, argument, who = runs(tmp_path)[0].split("|")
@@ -134,13 +136,13 @@ def test_a_plugin_runs_once_and_again_when_its_token_is_refused(tmp_path: Path) 
 
 
 def test_a_credential_that_expires_is_replaced_before(tmp_path: Path) -> None:
-    door = Door("x")
+    api_user = ApiUser("x")
 
     async def main() -> None:
         for end, expected in (("2001-01-01T00:00:00Z", 3), ("2101-01-01T00:00:00Z", 1)):
             (tmp_path / "runs").unlink(missing_ok=True)
             user = plugin(tmp_path, {"token": "x", "expirationTimestamp": end})
-            async with Scripted(door.play) as server, api(tmp_path, server.url, user=user) as client:
+            async with Scripted(api_user.play) as server, api(tmp_path, server.url, user=user) as client:
                 for _ in range(3):
                     await client.get(Node, "n")
             assert len(runs(tmp_path)) == expected
@@ -149,27 +151,27 @@ def test_a_credential_that_expires_is_replaced_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
-        ({"code": 3, "extra": "echo not logged in >&2"}, "ended with 3"),
+        ({"code": 3, "extra": "echo not logged in >&2"}, "ended with status 3"),
         ({"status": {}}, "neither a token nor a client certificate"),
-        ({"status": 7}, "printed no ExecCredential"),
+        ({"status": 7}, "did not print an ExecCredential"),
         ({"extra": "exec sleep 60"}, "did not end within"),
     ],
 )
 def test_a_plugin_that_fails_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr(credentials, "PLUGIN_TIMEOUT_S", 0.5)
     user = plugin(tmp_path, **{"status": {"token": "x"}, **given})
 
     async def main() -> None:
         async with api(tmp_path, "http://127.0.0.1:1", user=user) as client:
-            with pytest.raises(UnauthorizedError, match=told) as caught:
+            with pytest.raises(UnauthorizedError, match=message) as caught:
                 await client.get(Node, "n")
             assert str(tmp_path / "plugin") in caught.value.brief
             assert caught.value.next_step == "get the plugin"
-            if "ended" in told:
+            if "ended" in message:
                 assert caught.value.details == ("not logged in",)
 
     asyncio.run(main())
@@ -200,7 +202,7 @@ class Authority:
         return self.folder / f"{self.name}.crt"
 
     def issue(self, name: str, alternative: str = "IP:127.0.0.1") -> tuple[Path, Path]:
-        """A certificate and its key."""
+        """Issue a certificate and its key."""
         (self.folder / "ext").write_text(f"subjectAltName={alternative}\n")
         self._openssl("req", *NEW_KEY, "-keyout", f"{name}.key", "-out", "csr", "-subj", f"/CN={name}")
         self._openssl(
@@ -210,7 +212,7 @@ class Authority:
         return self.folder / f"{name}.crt", self.folder / f"{name}.key"
 
     def serve(self, alternative: str = "IP:127.0.0.1") -> ssl.SSLContext:
-        """What a server of this authority needs; it asks clients for a certificate of the same."""
+        """Return a server's TLS context of this authority. It requests client certificates of the same authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue("server", alternative))
         context.load_verify_locations(self.certificate)
@@ -236,12 +238,12 @@ def test_a_plugin_may_give_a_client_certificate(tmp_path: Path, authority: Autho
         certificate, key = authority.issue(name)
         return {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()}
 
-    door = Door(names=("first",))
+    api_user = ApiUser(names=("first",))
 
     async def main() -> None:
         user = plugin(tmp_path, pair("first"))
         async with (
-            Scripted(door.play, authority.serve()) as server,
+            Scripted(api_user.play, authority.serve()) as server,
             api(
                 tmp_path, server.url, cluster={"certificate-authority": str(authority.certificate)}, user=user
             ) as client,
@@ -249,7 +251,7 @@ def test_a_plugin_may_give_a_client_certificate(tmp_path: Path, authority: Autho
             await client.get(Node, "n")
             assert len(runs(tmp_path)) == 1
             plugin(tmp_path, pair("second"))
-            door.names = ("second",)
+            api_user.names = ("second",)
             await client.get(Node, "n")
             assert [seen.certificate for seen in server.seen] == ["first", "first", "second"]
             info = json.loads(runs(tmp_path)[0].split("|")[0])
@@ -273,7 +275,7 @@ def test_a_client_certificate_from_the_kubeconfig(tmp_path: Path, authority: Aut
         user = given("client-certificate", certificate) | given("client-key", key)
         cluster = given("certificate-authority", authority.certificate)
         async with (
-            Scripted(Door(names=("me",)).play, authority.serve()) as server,
+            Scripted(ApiUser(names=("me",)).play, authority.serve()) as server,
             api(tmp_path, server.url, cluster=cluster, user=user) as client,
         ):
             assert (await client.get(Node, "n")).name == "n"
@@ -284,14 +286,14 @@ def test_a_client_certificate_from_the_kubeconfig(tmp_path: Path, authority: Aut
 def test_certificates_that_were_renewed_on_disk_are_read(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both ends move to a new authority; the client is not restarted."""
+    # Both ends change to a new authority. The client is not restarted.
     young = Authority(tmp_path / "young")
     ca = tmp_path / "ca.crt"
     shutil.copy(young.certificate, ca)
 
     async def main() -> None:
         async with (
-            Scripted(Door("t").play, authority.serve()) as server,
+            Scripted(ApiUser("t").play, authority.serve()) as server,
             api(tmp_path, server.url, cluster={"certificate-authority": str(ca)}, user={"token": "t"}) as client,
         ):
             with pytest.raises(ApiUnavailableError, match="its certificate is not trusted"):
@@ -309,7 +311,7 @@ def test_a_server_known_by_another_name(tmp_path: Path, authority: Authority) ->
     cluster = {"certificate-authority": str(authority.certificate)}
 
     async def main() -> None:
-        async with Scripted(Door("t").play, authority.serve("DNS:kubernetes.example")) as server:
+        async with Scripted(ApiUser("t").play, authority.serve("DNS:kubernetes.example")) as server:
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
                 with pytest.raises(ApiUnavailableError, match="not trusted: IP address mismatch"):
                     await client.get(Node, "n")
@@ -338,19 +340,18 @@ def test_impersonation_and_passwords(tmp_path: Path) -> None:
 def test_a_kubeconfig_with_a_broken_certificate_is_a_fault_of_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("nothing")
     for authority in ("ca.crt", "absent.crt"):
-        with pytest.raises(ConfigError, match="does not lead to an API server"):
+        with pytest.raises(ConfigError, match="cannot create an API client from"):
             api(tmp_path, "https://127.0.0.1:1", cluster={"certificate-authority": authority})
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:1", "http://[::1"])
 def test_a_proxy_that_cannot_be_used_is_a_fault_of_the_kubeconfig(tmp_path: Path, proxy: str) -> None:
-    with pytest.raises(ConfigError, match="does not lead to an API server"):
+    with pytest.raises(ConfigError, match="cannot create an API client from"):
         api(tmp_path, "https://127.0.0.1:1", cluster={"proxy-url": proxy})
 
 
 def test_a_retired_connection_lives_until_its_last_user_is_done(tmp_path: Path) -> None:
-    """A watch goes on over the old certificate while new calls use the new one."""
-
+    # A watch continues over the old certificate while new calls use the new one.
     async def play(seen: Seen, wire: Wire) -> None:
         if seen.watching:
             await wire.begin()
@@ -365,13 +366,13 @@ def test_a_retired_connection_lives_until_its_last_user_is_done(tmp_path: Path) 
             carrier: transport.Transport = client.session.transport
             call = transport.HttpCall(ApiRequest("watch", "nodes"), "GET", "/x", {"watch": "true"})
             async with client.session.stream(call) as stream:
-                former = carrier._client
-                former.stamps = ((0, 0, 0),)
+                previous = carrier._client
+                previous.stamps = ((0, 0, 0),)
                 carrier._checked_at = float("-inf")
                 await client.get(Node, "n")
-                assert carrier._client is not former
+                assert carrier._client is not previous
                 assert [chunk async for chunk in stream.chunks()] == [b"late\n"]
-                assert not former.http.is_closed
-            assert former.http.is_closed
+                assert not previous.http.is_closed
+            assert previous.http.is_closed
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The client against whole API servers: the stand-in and, where there is one, a real kube-apiserver."""
+"""The client against whole API servers: the stand-in and a real kube-apiserver if there is one."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_eviction_respects_the_budget(cluster: Cluster) -> None:
         cluster.must("PATCH", f"{budget}/web/status", {"status": status})
         with pytest.raises(ThrottledError) as caught:
             await api.evict("p", uid=held.metadata.uid)
-        assert "pod team/p may not be evicted now: Cannot evict pod" in caught.value.brief
+        assert "pod team/p cannot be evicted now: Cannot evict pod" in caught.value.brief
         assert any("The disruption budget web needs 1 healthy pods" in line for line in caught.value.details)
         cluster.must("PATCH", f"{budget}/web/status", {"status": {"disruptionsAllowed": 1}})
         await api.evict("p", uid=held.metadata.uid)
@@ -138,7 +138,7 @@ def test_an_eviction_respects_the_budget(cluster: Cluster) -> None:
 def test_what_this_cluster_does_not_have(cluster: Cluster) -> None:
     async def story(api: Api) -> None:
         for kind in (_Unknown, _UnknownGroup):
-            with pytest.raises(NotFoundError, match="this cluster has no") as caught:
+            with pytest.raises(NotFoundError, match="this cluster does not serve") as caught:
                 await api.list(kind)
             assert caught.value.next_step == "kubectl api-resources"
 
@@ -153,7 +153,7 @@ class _UnknownGroup(KubeObject, frozen=True):
     TYPE = ResourceType("nowhere.example", "v1", "gremlins", "Gremlin", namespaced=False)
 
 
-def test_an_object_that_breaks_the_rules_is_told_by_field(cluster: Cluster) -> None:
+def test_an_object_that_breaks_the_rules_is_reported_by_field(cluster: Cluster) -> None:
     async def story(api: Api) -> None:
         await node(api)
         with pytest.raises(ApiError) as caught:
@@ -171,7 +171,7 @@ def test_rights_are_asked_for_and_missing_ones_are_named(cluster: Cluster) -> No
         assert not await api.can_i("create", "pods/eviction", "team")
         with pytest.raises(ForbiddenError) as caught:
             await api.patch(Node, "n1", {"metadata": {"labels": {"a": "b"}}})
-        assert caught.value.brief == f'user "{user}" lacks the right to patch nodes n1'
+        assert caught.value.brief == f'user "{user}" lacks permission to patch nodes n1'
         assert caught.value.next_step == f"kubectl auth can-i patch nodes/n1 --as={user}"
         await _grant(cluster, user)
         for _ in range(50):  # a real server learns of a binding a moment later
@@ -218,7 +218,7 @@ class Watched:
             return await anext(self.changes)
 
     async def until(self, label: str) -> list[Change[Node]]:
-        """The changes up to one of which a node has this label."""
+        """Return the changes up to the one in which a node has this label."""
         found = [await self.next()]
         while not any(label in item.metadata.labels for item in _present(found[-1])):
             found.append(await self.next())
@@ -311,8 +311,7 @@ def test_a_long_list_is_whole(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
 def test_what_happened_before_the_servers_memory_begins_is_reported(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version of the list is forgotten before the watch from it begins: 410, and all is listed anew."""
-
+    # The version of the list is forgotten before the watch from it begins: 410, and everything is listed again.
     async def story(api: Api) -> None:
         for name in ("stays", "goes", "changes", "remade"):
             await node(api, name)
@@ -345,14 +344,14 @@ def test_what_happened_before_the_servers_memory_begins_is_reported(
     run(cluster, story)
 
 
-def test_a_server_that_goes_away_and_comes_back_loses_nothing(cluster: Cluster) -> None:
+def test_a_server_that_disappears_and_comes_back_loses_nothing(cluster: Cluster) -> None:
     async def story(api: Api) -> None:
         await node(api, "n1")
         async with watching(api) as watched:
             assert isinstance(await watched.next(), FullList)
             waiting = asyncio.create_task(watched.until("after"))
             await asyncio.sleep(0.5)
-            await asyncio.to_thread(_away_until, cluster, watched)
+            await asyncio.to_thread(_unavailable_until, cluster, watched)
             await label(api, "n1", "after")
             await waiting
             assert isinstance(watched.reports[0], ApiUnavailableError)
@@ -361,9 +360,9 @@ def test_a_server_that_goes_away_and_comes_back_loses_nothing(cluster: Cluster) 
     run(cluster, story)
 
 
-def _away_until(cluster: Cluster, watched: Watched) -> None:
-    """Nobody listens until the watch has noticed."""
-    with cluster.away():
+def _unavailable_until(cluster: Cluster, watched: Watched) -> None:
+    """Stop the server until the watch has noticed."""
+    with cluster.unavailable():
         cluster.wait(lambda: watched.reports, "the watch to notice")
 
 
@@ -372,7 +371,7 @@ def test_a_server_that_stops_answering_is_given_up_in_time(cluster: Cluster) -> 
         api.session.timeout_s = 1
         loop = asyncio.get_running_loop()
         started = loop.time()
-        with cluster.away("hang"):
+        with cluster.unavailable("hang"):
             with pytest.raises(ApiUnavailableError, match="within"):
                 await api.get(ClusterPolicy, "x")
             took = loop.time() - started

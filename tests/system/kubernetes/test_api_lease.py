@@ -18,7 +18,7 @@ QUICK = LeaseTiming(lease_s=2, renew_s=1.2, retry_s=0.15)
 
 
 class Store:
-    """One Lease. ``fault`` replaces the answer to requests: hang, 500."""
+    """A store of one Lease. ``fault`` replaces the answer to requests: hang, 500."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
@@ -67,7 +67,7 @@ class Store:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
 
-class World:
+class Environment:
     """Leaders with one connection each, and a record of who led when."""
 
     def __init__(self, folder: Path, url: str, stack: AsyncExitStack) -> None:
@@ -90,52 +90,52 @@ class World:
                 await asyncio.sleep(0.01)
 
 
-async def led(folder: Path, store: Store, story: Any) -> World:
+async def led(folder: Path, store: Store, story: Any) -> Environment:
     async with Scripted(store.play) as server, AsyncExitStack() as stack:
-        world = World(folder, server.url, stack)
-        await story(world)
-    return world
+        environment = Environment(folder, server.url, stack)
+        await story(environment)
+    return environment
 
 
 def test_the_first_one_leads_and_releases_at_the_end(tmp_path: Path) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
-        await world.start("a")
-        await world.until("a")
+    async def story(environment: Environment) -> None:
+        await environment.start("a")
+        await environment.until("a")
         await asyncio.sleep(2.3)  # longer than the lease: it is renewed
-        assert world.leaders["a"].is_leader
+        assert environment.leaders["a"].is_leader
         assert store.lease is not None
         assert store.lease["spec"]["leaseDurationSeconds"] == 2
         assert store.lease["spec"]["leaseTransitions"] == 0
         assert store.lease["spec"]["acquireTime"] < store.lease["spec"]["renewTime"]
 
-    world = asyncio.run(led(tmp_path, store, story))
-    assert world.history == [("a", True), ("a", False)]
+    cluster_environment = asyncio.run(led(tmp_path, store, story))
+    assert cluster_environment.history == [("a", True), ("a", False)]
     assert store.holder == ""
 
 
 def test_a_second_one_waits_and_follows_a_release_at_once(tmp_path: Path) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
-        first = await world.start("a", LeaseTiming(lease_s=30, renew_s=20, retry_s=0.1))
-        await world.until("a")
-        await world.start("b")
-        await asyncio.sleep(2.3)  # longer than b's own idea of a lease: the holder's word counts
-        assert not world.leaders["b"].is_leader
-        assert world.leaders["b"].holder == "a"
+    async def story(environment: Environment) -> None:
+        first = await environment.start("a", LeaseTiming(lease_s=30, renew_s=20, retry_s=0.1))
+        await environment.until("a")
+        await environment.start("b")
+        await asyncio.sleep(2.3)  # longer than b's own lease duration: the holder's value counts
+        assert not environment.leaders["b"].is_leader
+        assert environment.leaders["b"].holder == "a"
         await first.__aexit__()
-        await world.until("b", within_s=2)
+        await environment.until("b", within_s=2)
         assert store.lease is not None
         assert store.lease["spec"]["leaseTransitions"] == 1
 
-    world = asyncio.run(led(tmp_path, store, story))
-    assert world.history == [("a", True), ("a", False), ("b", True), ("b", False)]
+    cluster_environment = asyncio.run(led(tmp_path, store, story))
+    assert cluster_environment.history == [("a", True), ("a", False), ("b", True), ("b", False)]
 
 
 def test_a_dead_leaders_lease_is_taken_after_its_whole_duration_unchanged(tmp_path: Path) -> None:
-    """Its own times say that it ended long ago: they are another machine's clock and count for nothing."""
+    # Its own times are in the past, but they are another machine's clock and do not count.
     store = Store()
     old = "2001-01-01T00:00:00.000000Z"
     store.lease = {
@@ -143,10 +143,10 @@ def test_a_dead_leaders_lease_is_taken_after_its_whole_duration_unchanged(tmp_pa
         "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 3, "renewTime": old, "leaseTransitions": 4},
     }
 
-    async def story(world: World) -> None:
+    async def story(environment: Environment) -> None:
         started = asyncio.get_running_loop().time()
-        await world.start("b")
-        await world.until("b")
+        await environment.start("b")
+        await environment.until("b")
         assert 3 <= asyncio.get_running_loop().time() - started < 5
         assert store.lease is not None
         assert store.lease["spec"]["leaseTransitions"] == 5
@@ -158,13 +158,13 @@ def test_a_lease_that_keeps_changing_is_never_taken(tmp_path: Path) -> None:
     store = Store()
     store.lease = {"metadata": {"resourceVersion": "0"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 1}}
 
-    async def story(world: World) -> None:
-        await world.start("b")
+    async def story(environment: Environment) -> None:
+        await environment.start("b")
         for version in range(10):
             assert store.lease is not None
             store.lease["metadata"] = {"resourceVersion": f"x{version}"}
             await asyncio.sleep(0.2)
-            assert not world.leaders["b"].is_leader
+            assert not environment.leaders["b"].is_leader
 
     asyncio.run(led(tmp_path, store, story))
     assert store.writes == []
@@ -174,48 +174,48 @@ def test_a_lease_that_keeps_changing_is_never_taken(tmp_path: Path) -> None:
 def test_without_the_api_leadership_ends_before_anybody_can_take_it(tmp_path: Path, fault: str) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
-        await world.start("a")
-        await world.until("a")
+    async def story(environment: Environment) -> None:
+        await environment.start("a")
+        await environment.until("a")
         loop = asyncio.get_running_loop()
-        store.fault, away = fault, loop.time()
-        await world.until("a", leading=False, within_s=QUICK.lease_s)
-        assert loop.time() - away < QUICK.lease_s
+        store.fault, unavailable = fault, loop.time()
+        await environment.until("a", leading=False, within_s=QUICK.lease_s)
+        assert loop.time() - unavailable < QUICK.lease_s
         await asyncio.sleep(0.05)
-        assert world.history == [("a", True), ("a", False)]
+        assert environment.history == [("a", True), ("a", False)]
         store.fault = ""
-        await world.until("a")
+        await environment.until("a")
 
     asyncio.run(led(tmp_path, store, story))
 
 
 def test_one_that_was_stopped_for_a_while_knows_that_it_no_longer_leads(tmp_path: Path) -> None:
-    """The process did not run (SIGSTOP, a paused machine): the property is right before any timer has fired."""
+    # The process did not run (SIGSTOP, a paused machine): the property is correct before any timer has fired.
     store = Store()
     now = {"ahead": 0.0}
 
-    async def story(world: World) -> None:
-        leader = await world.start("a")
+    async def story(environment: Environment) -> None:
+        leader = await environment.start("a")
         clock = leader._clock
         leader._clock = lambda: clock() + now["ahead"]
-        await world.until("a")
+        await environment.until("a")
         now["ahead"] = 60.0
         assert not leader.is_leader
-        await world.until("a")  # nobody took it: it is renewed
+        await environment.until("a")  # no other leader took it, so it is renewed
 
-    world = asyncio.run(led(tmp_path, store, story))
-    assert world.history[0] == ("a", True)
+    cluster_environment = asyncio.run(led(tmp_path, store, story))
+    assert cluster_environment.history[0] == ("a", True)
 
 
-def test_somebody_else_took_it(tmp_path: Path) -> None:
+def test_another_process_took_it(tmp_path: Path) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
-        await world.start("a")
-        await world.until("a")
+    async def story(environment: Environment) -> None:
+        await environment.start("a")
+        await environment.until("a")
         store._set({"name": "ours"}, {"holderIdentity": "usurper", "leaseDurationSeconds": 9})
-        await world.until("a", leading=False, within_s=1)
-        assert world.leaders["a"].holder == "usurper"
+        await environment.until("a", leading=False, within_s=1)
+        assert environment.leaders["a"].holder == "usurper"
 
     asyncio.run(led(tmp_path, store, story))
     assert store.holder == "usurper"  # not released: it was not ours
@@ -224,38 +224,38 @@ def test_somebody_else_took_it(tmp_path: Path) -> None:
 def test_a_renewal_whose_answer_was_lost_costs_nothing(tmp_path: Path) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
-        await world.start("a")
-        await world.until("a")
+    async def story(environment: Environment) -> None:
+        await environment.start("a")
+        await environment.until("a")
         for _ in range(3):
             store.fault = "lose the answer"
             await asyncio.sleep(0.8)
-            assert world.leaders["a"].is_leader
+            assert environment.leaders["a"].is_leader
 
-    world = asyncio.run(led(tmp_path, store, story))
-    assert world.history == [("a", True), ("a", False)]
+    cluster_environment = asyncio.run(led(tmp_path, store, story))
+    assert cluster_environment.history == [("a", True), ("a", False)]
 
 
 def test_of_many_one_leads_at_any_time(tmp_path: Path) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
+    async def story(environment: Environment) -> None:
         for name in "abcd":
-            await world.start(name)
+            await environment.start(name)
         async with asyncio.timeout(5):
-            while not any(leader.is_leader for leader in world.leaders.values()):
+            while not any(leader.is_leader for leader in environment.leaders.values()):
                 await asyncio.sleep(0.01)
         for _ in range(3):
-            first = next(name for name, leader in world.leaders.items() if leader.is_leader)
-            await world.leaders.pop(first).__aexit__()
+            first = next(name for name, leader in environment.leaders.items() if leader.is_leader)
+            await environment.leaders.pop(first).__aexit__()
             async with asyncio.timeout(5):
-                while not any(leader.is_leader for leader in world.leaders.values()):
+                while not any(leader.is_leader for leader in environment.leaders.values()):
                     await asyncio.sleep(0.01)
-            assert sum(leader.is_leader for leader in world.leaders.values()) == 1
+            assert sum(leader.is_leader for leader in environment.leaders.values()) == 1
 
-    world = asyncio.run(led(tmp_path, store, story))
+    cluster_environment = asyncio.run(led(tmp_path, store, story))
     leading: set[str] = set()
-    for name, now in world.history:
+    for name, now in cluster_environment.history:
         leading = leading | {name} if now else leading - {name}
         assert len(leading) <= 1
 
@@ -263,20 +263,20 @@ def test_of_many_one_leads_at_any_time(tmp_path: Path) -> None:
 def test_changes_can_be_waited_for(tmp_path: Path) -> None:
     store = Store()
 
-    async def story(world: World) -> None:
-        leader = await world.start("a")
-        told: list[bool] = []
+    async def story(environment: Environment) -> None:
+        leader = await environment.start("a")
+        reported: list[bool] = []
         async for leading in leader:
-            told.append(leading)
+            reported.append(leading)
             if leading:
                 store.fault = "500"
-            elif len(told) > 1:
+            elif len(reported) > 1:
                 break
-        assert told == [False, True, False]
+        assert reported == [False, True, False]
 
     asyncio.run(led(tmp_path, store, story))
 
 
 def test_a_lease_shorter_than_its_renewal_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must last longer"):
+    with pytest.raises(ValueError, match="retry_s < renew_s < lease_s"):
         LeaderElector(api(tmp_path, "http://127.0.0.1:1"), "x", timing=LeaseTiming(lease_s=10, renew_s=10))

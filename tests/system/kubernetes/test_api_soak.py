@@ -1,4 +1,4 @@
-"""Random changes through a random network: what a watch has told adds up to what the server holds, always.
+"""Random changes through a random network: what a watch has reported adds up to what the server holds, always.
 
 A proxy between watch and server cuts connections, resets them and lets them fall silent; the server's memory of old
 versions is thrown away in between.
@@ -28,7 +28,7 @@ ROUNDS = 150
 
 
 class Network:
-    """A TCP proxy to ``url`` that misbehaves when told to."""
+    """A TCP proxy to ``url`` that misbehaves on demand."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -60,7 +60,7 @@ class Network:
                     writer.transport.abort()
 
     def silence(self, share: float) -> None:
-        """Connections stay open and carry nothing more to the client."""
+        """Keep connections open without forwarding anything to the client."""
         self._silent |= {near for near, _ in self._pairs if random.random() < share}
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,11 +89,11 @@ class Network:
             if writer not in self._silent:
                 writer.write(data)
                 await writer.drain()
-        raise ConnectionAbortedError  # one direction ended: so does the other
+        raise ConnectionAbortedError  # one direction ended, so the other ends too
 
 
 class Mirror:
-    """What an informer told of. News that is none is a fault."""
+    """The changes that an informer reported. A report without a change is an error."""
 
     def __init__(self) -> None:
         self.held: dict[str, Node] = {}
@@ -121,7 +121,7 @@ async def change_something(api: Api, mark: int) -> None:
             await api.create(Node, {"metadata": {"name": name}})
 
 
-async def trouble(network: Network, cluster: Cluster) -> None:
+async def failure(network: Network, cluster: Cluster) -> None:
     dice = random.random()
     if dice < 0.08:
         network.cut(0.7)
@@ -137,7 +137,7 @@ async def trouble(network: Network, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_a_watch_told_adds_up(cluster: Cluster, tmp_path: Path, seed: int) -> None:
+def test_what_a_watch_reported_adds_up(cluster: Cluster, tmp_path: Path, seed: int) -> None:
     random.seed(seed)
     plain = cluster.kubeconfig()
 
@@ -153,7 +153,7 @@ def test_what_a_watch_told_adds_up(cluster: Cluster, tmp_path: Path, seed: int) 
                 following = asyncio.create_task(mirror.informer.follow(shaky))
                 for number in range(ROUNDS):
                     await change_something(sure, number)
-                    await trouble(network, cluster)
+                    await failure(network, cluster)
                     await asyncio.sleep(random.random() * 0.03)
                 truth = {item.name: item for item in await sure.list(Node)}
                 end = asyncio.get_running_loop().time() + 10

@@ -1,4 +1,4 @@
-"""A watch over everything that interrupts one: what comes out adds up to what the server holds."""
+"""Watches under every kind of interruption: the reported changes add up to what the server holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAST = WatchTiming(shortest_s=20, longest_s=20, grace_s=1, first_backoff_s=0.05,
 
 
 class Watched:
-    """The changes of one watch, as text, and what it reported."""
+    """The changes of one watch, as text, and its reports."""
 
     def __init__(self) -> None:
         self.reports: list[ApiError | None] = []
@@ -45,7 +45,7 @@ def _item(item: Node) -> str:
 
 @asynccontextmanager
 async def watching(folder: Path, play: Play, timing: WatchTiming = FAST, **given: Any) -> AsyncGenerator[Watched, None]:
-    """A watch of nodes against a scripted server."""
+    """Watch nodes of a scripted server."""
     watched = Watched()
     async with Scripted(play) as watched.server, api(folder, watched.server.url, timeout_s=2) as client:
         watched.changes = watch(client, Node, timing=timing, report=watched.reports.append, **given)
@@ -59,7 +59,7 @@ Step = Callable[[Wire], Any]
 
 
 def script(first: dict[str, object], *streams: Step, then: dict[str, object] | None = None) -> Play:
-    """Answers lists with ``first``, later ones with ``then``; one step per watch, the last one for ever."""
+    """Answer lists with ``first``, later ones with ``then``. Each watch gets one step, with the last one repeated."""
     state = {"lists": 0, "watches": 0}
 
     async def play(seen: Seen, wire: Wire) -> None:
@@ -92,9 +92,8 @@ def events(*rows: tuple[str, dict[str, object]], end: bool = True) -> Step:
     return step
 
 
-def test_a_kind_that_went_and_came_back_is_listed_anew(tmp_path: Path) -> None:
-    """Its objects went with it: to go on from where the watch was would tell of none of those that are there now."""
-
+def test_a_kind_that_went_and_came_back_is_listed_again(tmp_path: Path) -> None:
+    # Its objects went with it: to resume from the watch's version would omit all objects that exist now.
     async def gone(wire: Wire) -> None:
         await wire.answer(failure(404, "NotFound"), 404)
 
@@ -179,7 +178,7 @@ def test_after_410_everything_is_listed_again(tmp_path: Path, gone: Step) -> Non
 
 
 def test_each_410_after_a_good_while_asks_the_servers_memory_and_not_the_store(tmp_path: Path) -> None:
-    """Thousands of agents that list from the store at the same time would be too much for it."""
+    # Thousands of agents that list from the store at the same time would overload it.
     first, second = events(("MODIFIED", node("n", 40))), events(("BOOKMARK", node("", 95)))
     play = script(listed(10), first, gone_as_event, second, gone_as_status, silent, then=listed(90, node("n", 80)))
 
@@ -195,7 +194,7 @@ def test_each_410_after_a_good_while_asks_the_servers_memory_and_not_the_store(t
 
 
 def test_a_server_that_is_behind_or_was_restored_is_asked_for_what_the_store_holds(tmp_path: Path) -> None:
-    """The version seen last lies ahead of the server's: a list "not older than" can never be answered."""
+    # The last version seen is ahead of the server's: a list "not older than" can never be answered.
     state = {"restored": False}
 
     async def play(seen: Seen, wire: Wire) -> None:
@@ -320,7 +319,7 @@ def test_a_stream_that_only_trickles_is_cut_too(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_away_and_back_are_reported(tmp_path: Path) -> None:
+def test_unavailable_and_back_are_reported(tmp_path: Path) -> None:
     state = {"asked": 0}
 
     async def play(seen: Seen, wire: Wire) -> None:
@@ -328,7 +327,7 @@ def test_away_and_back_are_reported(tmp_path: Path) -> None:
         if state["asked"] in (1, 2):
             await wire.refuse(500, "InternalError", "etcdserver: no leader")
         elif state["asked"] == 4:
-            wire.reset()  # breaks off before the watch began; reads over a fresh connection do not help either
+            wire.reset()  # breaks off before the watch began; reads over a new connection do not help either
         elif state["asked"] == 5:
             await wire.refuse(429, "TooManyRequests", "later", {"Retry-After": "1"})
         elif seen.watching:
@@ -341,16 +340,15 @@ def test_away_and_back_are_reported(tmp_path: Path) -> None:
             started = time.monotonic()
             assert await watched.take(2) == ["listed ", "put n@11"]
             assert time.monotonic() - started >= 1  # Retry-After counts for watches
-            told = [None if r is None else r.status for r in watched.reports]
-            assert told == [500, 500, None, 0, 429, None]
+            messages = [None if r is None else r.status for r in watched.reports]
+            assert messages == [500, 500, None, 0, 429, None]
             assert isinstance(watched.reports[0], ApiUnavailableError)
 
     asyncio.run(main())
 
 
 def test_the_server_restarts(tmp_path: Path) -> None:
-    """The port is dead for a while; nothing is lost and nothing is listed anew."""
-
+    # The port is dead for a while. Nothing is lost and nothing is listed again.
     async def main() -> None:
         state = {"version": 10}
 
@@ -382,8 +380,8 @@ def test_a_missing_right_is_reported_and_waited_for(tmp_path: Path) -> None:
 
     async def play(seen: Seen, wire: Wire) -> None:
         if not state["allowed"]:
-            said = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
-            await wire.refuse(403, "Forbidden", said)
+            output = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
+            await wire.refuse(403, "Forbidden", output)
         elif seen.watching:
             await silent(wire)
         else:
@@ -459,7 +457,7 @@ def test_leaving_a_watch_closes_its_connection(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_deleted_carries_what_the_server_said_last(tmp_path: Path) -> None:
+def test_deleted_carries_what_the_server_reported_last(tmp_path: Path) -> None:
     play = script(listed(10, node("n", 8)), events(("DELETED", node("n", 12, mark="last")), end=False))
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""``aliquot capacity`` against an API server, with machines that start, move, wait and stop."""
+"""``aliquot capacity`` against an API server, with VMs that start, move, wait and stop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aliquot.cli.main import main
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
-from support.kubevirt.players import World
+from support.kubevirt.players import VmCluster
 
 Q, A = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-4A"
 SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A2-4Q"}]}'
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     code: int
     out: str
     err: str
@@ -29,12 +29,12 @@ class Told(NamedTuple):
 
 
 class Bed:
-    """Two nodes with vGPUs, and the command typed at them."""
+    """Two nodes with vGPUs, and the commands of their administrator."""
 
     def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         self.cluster, self._capsys = cluster, capsys
-        self.world = World(cluster)
-        self.world.install({"mediatedDevices": [_entry(resource) for resource in (Q, A)]})
+        self.environment = VmCluster(cluster)
+        self.environment.install({"mediatedDevices": [_entry(resource) for resource in (Q, A)]})
         for name, amounts in (("n1", {Q: "2"}), ("n2", {Q: "1", A: "1"})):
             meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
             cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta})
@@ -42,13 +42,13 @@ class Bed:
             media = {"Content-Type": "application/strategic-merge-patch+json"}
             cluster.must("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, media)
 
-    def type(self, *words: str) -> Told:
+    def type(self, *words: str) -> Reported:
         code = main(["capacity", "--kubeconfig", str(self.cluster.kubeconfig()), *words])
-        said = self._capsys.readouterr()
-        return Told(code, said.out, said.err)
+        answer = self._capsys.readouterr()
+        return Reported(code, answer.out, answer.err)
 
     def start(self, name: str, *gpus: str, node: str = "", labels: dict[str, str] | None = None) -> None:
-        """A machine, and its instance on a node, as virt-controller writes them."""
+        """Create a VM, and its instance on a node, as virt-controller writes them."""
         body = machine(name, gpus)
         body["metadata"] |= {"labels": labels or {}}
         made = self.cluster.must("POST", machines("default"), body)
@@ -68,16 +68,16 @@ def _entry(resource: str) -> dict[str, Any]:
 def bed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Iterator[Bed]:
     made = Bed(cluster, capsys)
     yield made
-    made.world.close()
+    made.environment.close()
 
 
 def test_what_there_is_who_has_it_and_who_waits(bed: Bed) -> None:
     bed.start("runs", Q, node="n1")
     bed.start("waits", A)
-    bed.world.create("stopped", [Q], strategy="Halted")
-    told = bed.type()
-    assert (told.code, told.err) == (0, "")
-    assert [line.split() for line in told.out.splitlines()] == [
+    bed.environment.create("stopped", [Q], strategy="Halted")
+    reported = bed.type()
+    assert (reported.code, reported.err) == (0, "")
+    assert [line.split() for line in reported.out.splitlines()] == [
         ["RESOURCE", "TOTAL", "USABLE", "ALLOCATED", "WAITING", "ALLOCATABLE"],
         [A, "1", "1", "0", "1", "0"],
         ["n2", "1", "1", "0", "1"],
@@ -101,56 +101,56 @@ def test_the_same_for_programs(bed: Bed) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--ask", Q), 0),
-        (("--ask", f"{Q}:2"), 0),
-        (("--ask", f"{Q}:3"), 20),
-        (("--ask", Q, "--ask", A), 0),
-        (("--ask", f"{Q}:2", "--ask", A), 20),
-        (("--ask", Q, "--machines", "3"), 0),
-        (("--ask", Q, "--machines", "4"), 20),
+        (("--request", Q), 0),
+        (("--request", f"{Q}:2"), 0),
+        (("--request", f"{Q}:3"), 20),
+        (("--request", Q, "--request", A), 0),
+        (("--request", f"{Q}:2", "--request", A), 20),
+        (("--request", Q, "--machines", "3"), 0),
+        (("--request", Q, "--machines", "4"), 20),
         (("--vgpu-info", SENT, "--cluster", "blue", "--machines", "3"), 0),
-        (("--ask", "nvidia.com/NVIDIA_L40S-12A"), 20),
+        (("--request", "nvidia.com/NVIDIA_L40S-12A"), 20),
     ],
 )
 def test_whether_more_machines_fit(bed: Bed, words: tuple[str, ...], code: int) -> None:
-    told = bed.type(*words)
-    assert told.code == code, told.err
-    assert (told.out == "it fits\n") is (code == 0)
-    assert ("next     aliquot capacity" in told.err) is (code == 20)
+    reported = bed.type(*words)
+    assert reported.code == code, reported.err
+    assert (reported.out == "it fits\n") is (code == 0)
+    assert ("next     aliquot capacity" in reported.err) is (code == 20)
     answer = bed.type(*words, "-o", "json")
     assert (answer.code, answer.document["fits"]) == (code, code == 0)
 
 
 def test_machines_that_a_cluster_has_need_no_second_vgpu(bed: Bed) -> None:
-    """harvester#10455: with three devices and two machines running, three machines are one more, not three more."""
+    # harvester#10455: with three devices and two running VMs, three VMs are one more, not three more.
     for n, node in enumerate(("n1", "n2")):
         bed.start(f"blue-{n}", Q, node=node, labels={CLUSTER_LABEL: "blue"})
     asked = ("--vgpu-info", SENT, "--machines", "3", "--cluster")
     assert bed.type(*asked, "blue").code == 0
-    told = bed.type(*asked, "green")
-    assert told.code == 20
-    assert f"3 of {Q} are asked for, 1 can still be allocated (3 in the cluster, 2 allocated)" in told.err
+    reported = bed.type(*asked, "green")
+    assert reported.code == 20
+    assert f"3 of {Q} are requested, 1 can still be allocated (3 in the cluster, 2 allocated)" in reported.err
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "output"),
     [
-        (("nvidia.com/NVIDIA_A2-4X",), 20, "there is nvidia.com/NVIDIA_A2-4Q"),
-        (("--ask", "A2-4Q"), 2, "A2-4Q is no resource"),
-        (("--ask", f"{Q}:x"), 2, "is no resource with a count"),
-        (("--ask", f"{Q}:0"), 2, "is no resource with a count"),
-        (("--ask", "intel.com/qat:1"), 2, "is no resource with a count"),
-        (("--machines", "3"), 2, "machines with what?"),
+        (("nvidia.com/NVIDIA_A2-4X",), 20, "this cluster has nvidia.com/NVIDIA_A2-4Q"),
+        (("--request", "A2-4Q"), 2, "A2-4Q is not RESOURCE"),
+        (("--request", f"{Q}:x"), 2, "is not RESOURCE or RESOURCE:COUNT"),
+        (("--request", f"{Q}:0"), 2, "is not RESOURCE or RESOURCE:COUNT"),
+        (("--request", "intel.com/qat:1"), 2, "is not RESOURCE or RESOURCE:COUNT"),
+        (("--machines", "3"), 2, "--machines and --cluster need the devices of a VM"),
         (("--vgpu-info", "{"), 2, "vgpuInfo cannot be read"),
-        (("--ask", Q, "--machines", "-1"), 2, "-1 machines"),
-        (("--ask", Q, "--machines", "many"), 2, "many"),
+        (("--request", Q, "--machines", "-1"), 2, "-1 machines"),
+        (("--request", Q, "--machines", "many"), 2, "many"),
     ],
 )
-def test_bad_input_is_told_with_what_is_right(bed: Bed, words: tuple[str, ...], code: int, said: str) -> None:
-    told = bed.type(*words)
-    assert (told.code, told.out) == (code, "")
-    assert said in told.err
-    assert "Traceback" not in told.err
+def test_bad_input_is_reported_with_what_is_right(bed: Bed, words: tuple[str, ...], code: int, output: str) -> None:
+    reported = bed.type(*words)
+    assert (reported.code, reported.out) == (code, "")
+    assert output in reported.err
+    assert "Traceback" not in reported.err
 
 
 def test_a_cluster_without_kubevirt_has_nothing_to_show(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,14 +158,14 @@ def test_a_cluster_without_kubevirt_has_nothing_to_show(cluster: Cluster, capsys
     assert capsys.readouterr().out.startswith("no GPU or vGPU for virtual machines")
 
 
-def test_somebody_without_the_rights_is_told_which(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_without_the_rights_learns_which(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     config = bed.cluster.kubeconfig("default", "nobody")
     assert main(["capacity", "--kubeconfig", str(config)]) == 20
-    assert "lacks the right to list nodes" in capsys.readouterr().err
+    assert "lacks permission to list nodes" in capsys.readouterr().err
 
 
-def test_an_api_server_that_is_away(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_api_server_that_is_unavailable(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     config = str(bed.cluster.kubeconfig())
-    with bed.cluster.away():
+    with bed.cluster.unavailable():
         assert main(["capacity", "--kubeconfig", config]) == 20
     assert "did not answer" in capsys.readouterr().err

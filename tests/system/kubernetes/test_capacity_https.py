@@ -1,4 +1,4 @@
-"""Capacity as pollers read it: over TLS, beside the webhooks, while machines come and go."""
+"""Capacity as pollers read it: over TLS, beside the webhooks, while VMs come and go."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A
 
 
 class Poller:
-    """Trusts the authority of the webhook configurations, as the page on capacity says, and nothing else."""
+    """A client that trusts only the authority of the webhook configurations, as the page on capacity states."""
 
     def __init__(self, bed: Bed, replica: Replica) -> None:
         self._port = replica.port
@@ -80,7 +80,7 @@ def test_figures_follow_machines_and_a_machine_too_many_is_refused_with_them(bed
         assert poller.allocatable() == 2 - n, "an admitted machine counts at once"
     refused = bed.ask("POST", VMS, machine("vm-3", [Q]))
     assert refused.status == 403
-    assert f"1 of {Q} is asked for, 0 can still be allocated (3 in the cluster" in refused.body["message"]
+    assert f"1 of {Q} is requested, 0 can still be allocated (3 in the cluster" in refused.body["message"]
     assert bed.ask("POST", VMS, machine("vm-4", [Q], strategy="Halted")).status == 201
     bed.cluster.must("DELETE", f"{VMS}/vm-0")
     bed.cluster.wait(lambda: poller.allocatable() == 1, "the deleted machine's to be free")
@@ -97,7 +97,7 @@ def test_the_way_that_rancher_goes(bed: Bed) -> None:
 
 
 def test_an_older_rancher_lets_everything_through_and_is_stopped_at_admission(bed: Bed) -> None:
-    """Its form knows no figures: three nodes with one vGPU each, of which one is left (rancher/dashboard#10906)."""
+    # Its form has no counts: three nodes with one vGPU each, of which one is left (rancher/dashboard#10906).
     poller = ready(bed)
     for n in range(2):
         bed.cluster.must("POST", VMS, machine(f"other-{n}", [Q]))

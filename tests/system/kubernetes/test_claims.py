@@ -1,4 +1,4 @@
-"""Devices that pods have by ResourceClaims. The DRA driver is played; kubelet's answer is the real protocol's."""
+"""Devices that pods have by ResourceClaims. The DRA driver is simulated; the kubelet's protocol is real."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["kubelet_root", "node"]
 
 
 def _claims(node: NodeDouble, agent: Agent, name: str, *claimed: Claimed) -> Pod:
-    """A pod that a DRA driver, played here, has prepared devices for."""
+    """Create a pod for which a simulated DRA driver has prepared devices."""
     agent.create(
         "pods",
         {"metadata": {"name": name}, "spec": {"nodeName": agent.name, "containers": [{"name": "main", "image": "x"}]}},
@@ -24,20 +24,22 @@ def _claims(node: NodeDouble, agent: Agent, name: str, *claimed: Claimed) -> Pod
 
 
 def test_what_a_pod_has_by_a_claim_is_held(node: tuple[Agent, NodeDouble]) -> None:
-    """The instance that the claim names is kept, and so is everything where the driver's names tell nothing."""
+    # The instance that the claim names is kept, and so is everything if the driver's names identify nothing.
     agent, double = node
     last = next(i for i in agent.sim.show()["gpus"][0]["instances"] if i["placement"].startswith("6"))
     uuid = last["compute_instances"][0]["uuid"]
     claimed = Claimed("part", "x", cdi=(f"k8s.gpu.nvidia.com/claim=1-{uuid}",))
     pod = _claims(double, agent, "train", claimed)
-    told = agent.wish("all-7g.40gb", "failed", "Held")
-    assert "default/train (main, claim default/part of driver gpu.nvidia.com)" in told["message"]
+    reported = agent.request("all-7g.40gb", "failed", "Held")
+    assert "default/train (main, claim default/part of driver gpu.nvidia.com)" in reported["message"]
     assert len(agent.geometry()[0]) == 7
 
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     double.kubelet.pods[pod.uid] = Pod("train", (Container("main", claimed=(Claimed("odd", "x"),)),), uid="played")
-    told = agent.wish("all-7g.40gb", "failed", "Held")
-    assert "default/train (main, claim default/odd of driver gpu.nvidia.com, whose device 'x' names no GPU" in str(told)
+    reported = agent.request("all-7g.40gb", "failed", "Held")
+    assert "default/train (main, claim default/odd of driver gpu.nvidia.com, whose device 'x' identifies no GPU" in str(
+        reported
+    )
     assert len(agent.geometry()[0]) == 7
 
     del double.kubelet.pods[pod.uid]

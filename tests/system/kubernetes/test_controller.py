@@ -1,4 +1,4 @@
-"""The controller against an API server, with the rights of its manifests and no others."""
+"""The controller against an API server, with only the rights of its manifests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.label_agent.controller.effective_settings import NOTES_KEY
 from support.cluster import Cluster
-from system.kubernetes.rights_world import CONTROLLER, CRDS, MAPS, NS, manifests
+from system.kubernetes.agent_rights import CONTROLLER, CRDS, MAPS, NS, manifests
 
 QUICK = ControllerPace(
     LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), WatchTiming(refused_s=0.3, first_backoff_s=0.1), patience_s=0.5
@@ -50,7 +50,7 @@ def definition(group: str) -> dict[str, Any]:
 
 
 class Bed:
-    """A cluster with the manifests, and short words for what a test does to it."""
+    """A cluster with the manifests, and short methods for the actions of a test."""
 
     def __init__(self, cluster: Cluster, *groups: str) -> None:
         self.cluster = cluster
@@ -94,7 +94,7 @@ class Bed:
         self.cluster.must("PATCH", f"{MAPS}/{names.SETTINGS_MAP}", {"data": {names.SETTINGS_KEY: text}})
 
     def effective(self) -> dict[str, str]:
-        """The data of the effective ConfigMap; empty where there is none."""
+        """Return the data of the effective ConfigMap, empty if there is none."""
         answer = self.cluster.request("GET", f"{MAPS}/{names.EFFECTIVE_MAP}")
         data: dict[str, str] = answer.body.get("data", {}) if answer.status == 200 else {}
         return data
@@ -123,7 +123,7 @@ async def until(check: Callable[[], Any], what: str, timeout_s: float = 15) -> N
 
 
 async def settled(controller: Controller) -> int:
-    """How much was written, once nothing more is."""
+    """Return how many writes there were, once they have ended."""
     before = -1
     while before != controller.metrics.written:
         before = controller.metrics.written
@@ -139,7 +139,7 @@ def play(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-def test_new_nodes_get_the_agent_and_a_first_wish_and_an_idle_cluster_no_writes(cluster: Cluster) -> None:
+def test_new_nodes_get_the_agent_and_a_first_request_and_an_idle_cluster_no_writes(cluster: Cluster) -> None:
     bed = Bed(cluster)
     bed.node("gpu-1", A100)
     bed.node("cpu-1", {})
@@ -152,7 +152,7 @@ def test_new_nodes_get_the_agent_and_a_first_wish_and_an_idle_cluster_no_writes(
             bed.node("gpu-2", {"feature.node.kubernetes.io/pci-10de.present": "true"})
             await until(lambda: bed.labels("gpu-2") == {names.DEPLOY_LABEL: "true"}, "the labels of a new node")
             bed.cluster.must("PATCH", "/api/v1/nodes/gpu-2", {"metadata": {"labels": {names.CAPABLE_LABEL: "true"}}})
-            await until(lambda: bed.labels("gpu-2") == both, "the wish of a node that turned out to be capable")
+            await until(lambda: bed.labels("gpu-2") == both, "the request of a node that turned out to be capable")
             written = await settled(controller)
             assert written == 3
             versions = {name: bed.meta(name)["resourceVersion"] for name in ("gpu-1", "gpu-2", "cpu-1", "off")}
@@ -216,7 +216,7 @@ def test_the_operators_mig_manager_keeps_its_labels(cluster: Cluster) -> None:
     play(story())
 
 
-def test_the_settings_map_says_which_wish_comes_first_and_a_fault_in_it_changes_nothing(cluster: Cluster) -> None:
+def test_the_settings_map_says_which_request_comes_first_and_a_fault_in_it_changes_nothing(cluster: Cluster) -> None:
     bed = Bed(cluster)
     bed.settings('version: aliquot/v1\nmig: {default-config: ""}')
     bed.node("gpu-1", A100)
@@ -231,7 +231,7 @@ def test_the_settings_map_says_which_wish_comes_first_and_a_fault_in_it_changes_
             await settled(controller)
             assert bed.labels("gpu-1") == {names.DEPLOY_LABEL: "true"}
             bed.settings("version: aliquot/v1\n")
-            await until(lambda: len(bed.labels("gpu-1")) == 2, "the first wish")
+            await until(lambda: len(bed.labels("gpu-1")) == 2, "the first request")
 
     play(story())
 
@@ -242,18 +242,18 @@ def test_gpus_of_virtual_machines_are_passed_on_and_given_back(cluster: Cluster)
     bed.device("a", "0000:08:00.0", "gpu-1", True)
     bed.device("b", "0000:09:00.0", "gpu-1", False)
 
-    def told() -> str | None:
+    def reported() -> str | None:
         found: str | None = bed.meta("gpu-1").get("annotations", {}).get(names.RESERVED_ANNOTATION)
         return found
 
     async def story() -> None:
         async with bed.controller():
-            await until(lambda: told() == "0000:08:00.0", "the first address")
+            await until(lambda: reported() == "0000:08:00.0", "the first address")
             bed.device("b", "0000:09:00.0", "gpu-1", True)
-            await until(lambda: told() == "0000:08:00.0,0000:09:00.0", "both addresses")
+            await until(lambda: reported() == "0000:08:00.0,0000:09:00.0", "both addresses")
             bed.device("a", "0000:08:00.0", "gpu-1", False)
             bed.cluster.must("DELETE", f"{DEVICES}/b")
-            await until(lambda: told() is None, "the annotation to go")
+            await until(lambda: reported() is None, "the annotation to go")
 
     play(story())
 
@@ -293,13 +293,13 @@ def test_one_of_two_works_and_the_other_takes_over(cluster: Cluster) -> None:
     play(story())
 
 
-def test_it_survives_an_api_server_that_goes_away(cluster: Cluster) -> None:
+def test_it_survives_an_api_server_that_disappears(cluster: Cluster) -> None:
     bed = Bed(cluster)
 
     async def story() -> None:
         async with bed.controller() as controller:
             await until(lambda: controller.leader.is_leader and controller.synced, "the start")
-            with bed.cluster.away():
+            with bed.cluster.unavailable():
                 await until(lambda: controller.pages["/readyz"]({}).status == 503, "it to say that the server is away")
             await until(lambda: bed.cluster.request("GET", "/readyz").status == 200, "the server", 30)
             bed.node("gpu-1", A100)
@@ -310,7 +310,7 @@ def test_it_survives_an_api_server_that_goes_away(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("kind", [ClusterPolicy, SRIOVGPUDevice])
 def test_the_definitions_of_this_test_are_those_of_the_product(kind: type[KubeObject]) -> None:
-    """A path that is spelled wrong in both would find nothing and pass."""
+    # A path that is misspelled in both would find nothing and pass.
     (group,) = [g for g, k in KINDS.items() if k == kind.__name__]
     type_ = kind.TYPE
     version, plural = CRDS[group]

@@ -1,5 +1,7 @@
-"""The leader's part for virtual machines against an API server: KubeVirt's settings, nodes that went. With the rights
-and policies of the manifests; their webhooks are left out, for nobody serves them here.
+"""The leader's part for VMs against an API server: KubeVirt's settings, removed nodes, with the rights and policies of
+the manifests.
+
+Their webhooks are left out, since no server runs for them here.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION, PCIDEVICES_RUNS
 from support.cluster import Cluster
-from support.kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, World
-from system.kubernetes.rights_world import CONTROLLER, NS, ROOT, manifests
+from support.kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, VmCluster
+from system.kubernetes.agent_rights import CONTROLLER, NS, ROOT, manifests
 
 JSON = dict[str, Any]
 MANIFESTS = ROOT / "kubernetes-machines"
@@ -38,12 +40,12 @@ UUID = "dd6772a8-7db8-4e96-9a73-f94c389d9bc3"
 
 
 class Bed:
-    """A cluster with both groups' kinds, and short words for what agents would write."""
+    """A cluster with both groups' kinds, and short methods for the writes of agents."""
 
     def __init__(self, cluster: Cluster, permitted: JSON | None = None) -> None:
         self.cluster = cluster
         cluster.apply(crds.definitions())
-        World(cluster).install(permitted)
+        VmCluster(cluster).install(permitted)
         for plural in PLURALS:
             cluster.wait(lambda p=plural: cluster.request("GET", f"{API}/{p}").status == 200, plural)  # type: ignore[misc]
         cluster.apply([each for each in manifests(MANIFESTS) if not each["kind"].endswith("WebhookConfiguration")])
@@ -60,7 +62,7 @@ class Bed:
             self.cluster.must("PATCH", f"{API}/{plural}/{name}/status", {"status": status})
 
     def gpu(self, node: str) -> None:
-        """Everything that a node with one GPU has, with a vGPU and a claim."""
+        """Create all objects of a node with one GPU, with a vGPU and a claim."""
         name, vf = names.object_name(node, PF), names.object_name(node, VF)
         where = {"nodeName": node}
         self.make("sriovgpudevices", "SRIOVGPUDevice", name, {"address": PF, "enabled": True} | where, {})
@@ -81,7 +83,7 @@ class Bed:
         self.make("vgpudevices", "VGPUDevice", names.object_name(node, VF), spec | {"nodeName": node}, status)
 
     def objects(self) -> dict[str, list[str]]:
-        """Names of what there is, by plural; those that are being deleted included."""
+        """Return the names of the existing objects, by plural, including those that are being deleted."""
         found = {p: [i["metadata"]["name"] for i in self.cluster.get(f"{API}/{p}")["items"]] for p in PLURALS}
         return {plural: items for plural, items in found.items() if items}
 
@@ -110,7 +112,7 @@ async def until(check: Callable[[], Any], what: str, timeout_s: float = 15) -> N
 
 
 async def settled(controller: Controller) -> int:
-    """What it wrote, once it writes no more."""
+    """Return how many writes there were, once they have ended."""
     written = -1
     while written != controller.metrics.written:
         written = controller.metrics.written
@@ -153,7 +155,7 @@ def test_entries_that_pcidevices_repeated_are_one_again(cluster: Cluster) -> Non
 
 
 def test_a_removed_node_takes_its_objects_along_and_no_others(cluster: Cluster) -> None:
-    """Claims included, whose finalizer only the agent of that node would have taken off; MigConfigurations too."""
+    # Claims included, whose finalizer only the agent of that node would have removed, and MigConfigurations too.
     bed = Bed(cluster)
     for node in ("n1", "n2"):
         bed.node(node)
@@ -179,7 +181,7 @@ def test_a_removed_node_takes_its_objects_along_and_no_others(cluster: Cluster) 
     asyncio.run(main())
 
 
-def test_a_node_that_registers_anew_keeps_its_objects(cluster: Cluster) -> None:
+def test_a_node_that_registers_again_keeps_its_objects(cluster: Cluster) -> None:
     bed = Bed(cluster)
     bed.node("n1")
     bed.gpu("n1")
@@ -198,7 +200,7 @@ def test_a_node_that_registers_anew_keeps_its_objects(cluster: Cluster) -> None:
 
 
 def test_beside_pcidevices_our_nodes_types_are_permitted_and_its_entries_stay(cluster: Cluster) -> None:
-    """It serves n1, which makes what it permitted (twice) and knows no more than its own nodes."""
+    # pcidevices serves n1: it wrote its own entries (twice) and knows only its own nodes.
     theirs = {"mdevNameSelector": "NVIDIA A2-8C", "resourceName": "nvidia.com/NVIDIA_A2-8C"} | {
         "externalResourceProvider": True
     }
@@ -235,8 +237,8 @@ def test_two_controllers_write_once(cluster: Cluster) -> None:
     asyncio.run(main())
 
 
-def test_somebody_else_changes_kubevirts_settings_all_the_time(cluster: Cluster) -> None:
-    """A write is bound to the version that was read: nobody's change is lost."""
+def test_another_controller_changes_kubevirts_settings_all_the_time(cluster: Cluster) -> None:
+    # A write is bound to the version that was read, so no change of another writer is lost.
     bed = Bed(cluster)
     bed.node("n1")
 
@@ -293,20 +295,20 @@ def test_a_cluster_without_kubevirt_or_our_kinds_is_left_in_peace(cluster: Clust
 
 
 def test_containers_are_kept_off_a_claimed_gpu_and_let_on_again(cluster: Cluster) -> None:
-    """After a reboot NVIDIA's driver has it first: a container that got it then would keep it from its machine."""
+    # After a reboot NVIDIA's driver has it first: a container that got it then would withhold it from its VM.
     bed = Bed(cluster)
     bed.node("n")
     name = names.object_name("n", PF)
 
-    def told() -> Any:
+    def reported() -> Any:
         return bed.cluster.get("/api/v1/nodes/n")["metadata"]["annotations"].get(RESERVED_ANNOTATION)
 
     async def main() -> None:
         async with bed.controller():
             spec = {"address": PF, "nodeName": "n", "userName": "admin"}
             bed.make("pcideviceclaims", "PCIDeviceClaim", name, spec, {})
-            await until(lambda: told() == PF, "the GPU to be reserved")
+            await until(lambda: reported() == PF, "the GPU to be reserved")
             bed.cluster.must("DELETE", f"{API}/pcideviceclaims/{name}")
-            await until(lambda: told() is None, "it to be free again")
+            await until(lambda: reported() is None, "it to be free again")
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The definitions of Harvester's kinds in an API server: what it takes, what it refuses, what kubectl shows."""
+"""The definitions of Harvester's kinds in an API server: what it accepts, what it refuses, what kubectl shows."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def test_kubectl_shows_a_list_as_json_and_explains_a_field(server: Cluster) -> N
     name = server.must("POST", path, thing("sriovgpudevices"))["metadata"]["name"]
     server.must("PATCH", f"{path}/{name}/status", {"status": {"vGPUDevices": ["one", "two"]}})
     assert server.kubectl("get", "sriovgpudevices").splitlines()[1].split()[-1] == '["one","two"]'
-    said = server.kubectl("explain", "migconfiguration.spec.profileSpec.requested")
-    assert "How many there should be." in said
+    answer = server.kubectl("explain", "migconfiguration.spec.profileSpec.requested")
+    assert "How many instances there should be." in answer
 
 
 def test_a_status_keeps_what_a_newer_pcidevices_wrote(server: Cluster) -> None:
@@ -153,7 +153,7 @@ REFUSED: list[tuple[str, JSON, str]] = [
 
 
 @pytest.mark.parametrize(("plural", "spec", "word"), REFUSED)
-def test_what_no_agent_could_carry_out_is_refused(server: Cluster, plural: str, spec: JSON, word: str) -> None:
+def test_what_no_agent_could_apply_is_refused(server: Cluster, plural: str, spec: JSON, word: str) -> None:
     answer = server.request("POST", f"{API}/{plural}?fieldValidation=Strict", thing(plural, NAME, **spec))
     assert answer.status in (400, 422)
     assert word in answer.body["message"]
@@ -188,13 +188,13 @@ def test_the_function_that_an_object_is_about_never_changes(server: Cluster, plu
         ("sriovgpudevices", {"conditions": [{"type": "Ready", "status": "yes"}]}),
     ],
 )
-def test_a_status_word_that_nobody_knows_is_refused(server: Cluster, plural: str, status: JSON) -> None:
+def test_an_unknown_status_word_is_refused(server: Cluster, plural: str, status: JSON) -> None:
     name = server.must("POST", f"{API}/{plural}", thing(plural))["metadata"]["name"]
     assert server.request("PATCH", f"{API}/{plural}/{name}/status", {"status": status}).status == 422
 
 
 def original(definition: JSON) -> JSON:
-    """The definition as pcidevices makes it: the same kind without any rule."""
+    """Return the definition as pcidevices creates it: the same kind without any rule."""
     found = copy.deepcopy(definition)
     (version,) = found["spec"]["versions"]
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -203,7 +203,7 @@ def original(definition: JSON) -> JSON:
 
 
 def test_the_definitions_of_a_live_pcidevices_are_replaced_over_its_objects(cluster: Cluster) -> None:
-    """Also over an object with a name of somebody's own: it can be changed, and its finalizer can be taken off."""
+    # Also over an object with a user's own name: it can be changed, and its finalizer can be removed.
     cluster.apply([original(definition) for definition in crds.definitions()])
     cluster.wait(lambda: all_served(cluster), "the definitions")
     odd = thing("pcideviceclaims", "my-claim")

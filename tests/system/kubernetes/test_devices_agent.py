@@ -1,4 +1,4 @@
-"""The devices agent on a simulated node beside an API server: from a GPU that nobody has touched to vGPUs and back."""
+"""The devices agent on a simulated node beside an API server: from an untouched GPU to vGPUs and back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from support.devicesagent import DevicesAgent, MakeDevices
 
 A2 = "0000:01:00.0"
 ONE, TWO, TEN = "0000:01:00.4", "0000:01:00.5", "0000:01:01.6"
-WORLDS = pytest.mark.parametrize("world", ["mdev", "vfio"])
+FRAMEWORKS = pytest.mark.parametrize("framework", ["mdev", "vfio"])
 
 
 def types(agent: DevicesAgent, function: str) -> set[str]:
     return set(agent.one("vgpudevices", function).get("status", {}).get("availableTypes", {}))
 
 
-class TestAGpuThatNobodyTouched:
+class TestAnUntouchedGpu:
     def test_it_is_shown_and_left_as_it_is(self, make_devices: MakeDevices) -> None:
         agent = make_devices("a2:mdev")
         agent.start()
@@ -42,10 +42,10 @@ class TestAGpuThatNobodyTouched:
         assert (agent.everything(), len(agent.writes())) == (objects, calls)
 
 
-@WORLDS
+@FRAMEWORKS
 class TestFromEnableToAVgpuAndBack:
-    def test_the_walk(self, make_devices: MakeDevices, world: str) -> None:
-        agent = make_devices(f"a2:{world}")
+    def test_the_walk(self, make_devices: MakeDevices, framework: str) -> None:
+        agent = make_devices(f"a2:{framework}")
         agent.start()
         agent.enabled(A2)
         status = agent.one("sriovgpudevices", A2)["status"]
@@ -53,7 +53,7 @@ class TestFromEnableToAVgpuAndBack:
         assert status["vfAddresses"][:3] == [ONE, TWO, TEN], "the lexical order of virtfn*"
         assert status["vGPUDevices"] == [object_name(agent.name, each) for each in status["vfAddresses"]]
         free = agent.one("vgpudevices", ONE)["status"]["availableTypes"]
-        assert free["NVIDIA A2-4Q"] == ("nvidia-746" if world == "mdev" else "746")
+        assert free["NVIDIA A2-4Q"] == ("nvidia-746" if framework == "mdev" else "746")
         agent.carrying(ONE)
         assert agent.vgpus() == {ONE: "NVIDIA A2-4Q"}
         agent.until(lambda: "NVIDIA A2-8Q" not in types(agent, TWO), "siblings to be recalculated")
@@ -64,8 +64,10 @@ class TestFromEnableToAVgpuAndBack:
         agent.until(lambda: agent.all("vgpudevices") == {}, "the functions' objects to go")
         assert agent.sim.show()["gpus"][0]["functions"] == 0
 
-    def test_a_new_agent_finds_all_as_it_is_and_touches_nothing(self, make_devices: MakeDevices, world: str) -> None:
-        agent = make_devices(f"a2:{world}")
+    def test_a_new_agent_finds_all_as_it_is_and_touches_nothing(
+        self, make_devices: MakeDevices, framework: str
+    ) -> None:
+        agent = make_devices(f"a2:{framework}")
         agent.start()
         agent.enabled(A2)
         agent.carrying(ONE)
@@ -74,11 +76,11 @@ class TestFromEnableToAVgpuAndBack:
         versions, calls = agent.versions(), len(agent.writes())
         assert agent.stop() == 0
         agent.start()
-        agent.until(lambda: agent.looks() >= 3, "three looks of the new agent")
+        agent.until(lambda: agent.observations() >= 3, "three looks of the new agent")
         assert (agent.versions(), len(agent.writes())) == (versions, calls)
 
-    def test_a_reboot_is_undone(self, make_devices: MakeDevices, world: str) -> None:
-        agent = make_devices(f"a2:{world}")
+    def test_a_reboot_is_undone(self, make_devices: MakeDevices, framework: str) -> None:
+        agent = make_devices(f"a2:{framework}")
         agent.start()
         agent.enabled(A2)
         agent.carrying(ONE)
@@ -89,12 +91,12 @@ class TestFromEnableToAVgpuAndBack:
         assert agent.vgpus() == {}
         agent.start()
         agent.until(lambda: agent.vgpus() == {ONE: "NVIDIA A2-4Q", TEN: "NVIDIA A2-4Q"}, "both vGPUs again")
-        agent.until(lambda: agent.configured(ONE) and agent.configured(TEN), "told")
-        assert world == "vfio" or {v["uuid"] for v in agent.sim.show()["gpus"][0]["vgpus"]} == uuids
+        agent.until(lambda: agent.configured(ONE) and agent.configured(TEN), "both are reported as configured")
+        assert framework == "vfio" or {v["uuid"] for v in agent.sim.show()["gpus"][0]["vgpus"]} == uuids
 
-    def test_what_lives_is_adopted(self, make_devices: MakeDevices, world: str) -> None:
-        """Installed over a machine that somebody has set up: nothing is switched, and the objects say what is."""
-        agent = make_devices(f"a2:{world}")
+    def test_what_lives_is_adopted(self, make_devices: MakeDevices, framework: str) -> None:
+        # Installed on a configured machine: nothing is switched, and the objects report the current state.
+        agent = make_devices(f"a2:{framework}")
         agent.aliquot("apply", "--gpu", "0", "--vgpu", "A2-8Q")
         calls = len(agent.writes())
         agent.start()
@@ -123,18 +125,18 @@ class TestTheClaimOfAVendorVfioVgpu:
         agent.until(lambda: agent.vgpus() == {}, "the vGPU to go")
 
 
-class TestAWishThatCannotBe:
-    def test_it_is_told_why_and_the_others_are_met(self, make_devices: MakeDevices) -> None:
+class TestAnImpossibleRequest:
+    def test_it_is_reported_why_and_the_others_are_met(self, make_devices: MakeDevices) -> None:
         agent = make_devices("a2:mdev")
         agent.start()
         agent.enabled(A2)
         agent.carrying(ONE, "NVIDIA A2-8Q")
         agent.set("vgpudevices", TWO, {"enabled": True, "vGPUTypeName": "NVIDIA A2-4Q"})
         agent.until(lambda: agent.condition("vgpudevices", TWO).get("status") == "False", "the refusal")
-        told = agent.condition("vgpudevices", TWO)
-        assert told["reason"].isalnum()
-        assert "A2-8Q" in told["message"] or "size" in told["message"]
-        agent.until(lambda: any(e["reason"] == told["reason"] for e in agent.told(TWO)), "an event")
+        reported = agent.condition("vgpudevices", TWO)
+        assert reported["reason"].isalnum()
+        assert "A2-8Q" in reported["message"] or "size" in reported["message"]
+        agent.until(lambda: any(e["reason"] == reported["reason"] for e in agent.reported(TWO)), "an event")
         agent.carrying(TEN, "NVIDIA A2-8Q")
         assert agent.vgpus() == {ONE: "NVIDIA A2-8Q", TEN: "NVIDIA A2-8Q"}
 

@@ -1,4 +1,4 @@
-"""The devices agent where something is missing, in the way, or somebody else's."""
+"""The devices agent with missing, conflicting or foreign objects and devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRIVERS = "harvester-system"
 
 
 def pod(agent: DevicesAgent, name: str, labels: dict[str, str], namespace: str = DRIVERS) -> None:
-    """A running pod of this node."""
+    """Create a running pod of this node."""
     agent.cluster.namespace(namespace)
     body = {
         "metadata": {"name": name, "labels": labels},
@@ -86,12 +86,12 @@ class TestAClusterWithoutTheKinds:
         agent.until(lambda: agent.standing().get("state") == "working", "working")
 
 
-class TestAnApiServerThatGoesAway:
-    def test_what_was_wished_meanwhile_is_done_afterwards(self, cluster: Cluster, make_devices: MakeDevices) -> None:
+class TestAnApiServerThatDisappears:
+    def test_what_was_requested_meanwhile_is_done_afterwards(self, cluster: Cluster, make_devices: MakeDevices) -> None:
         agent = make_devices("a2:mdev")
         agent.start()
         agent.enabled(A2)
-        with cluster.away():
+        with cluster.unavailable():
             agent.until(lambda: agent.page("/readyz")[0] == 503, "no longer ready")
             assert agent.page("/healthz")[0] == 200
         agent.carrying(ONE)
@@ -114,8 +114,8 @@ class TestOneBadGpu:
         agent.until(lambda: agent.ready("sriovgpudevices", A2), "ready")
 
 
-class TestObjectsThatSomebodyHandled:
-    def test_a_deleted_object_is_made_anew_and_the_vgpu_lives_on(self, make_devices: MakeDevices) -> None:
+class TestObjectsThatAUserEdited:
+    def test_a_deleted_object_is_made_again_and_the_vgpu_lives_on(self, make_devices: MakeDevices) -> None:
         agent = make_devices("a2:mdev")
         agent.start()
         agent.enabled(A2)
@@ -134,7 +134,7 @@ class TestObjectsThatSomebodyHandled:
         agent.call("PATCH", path, {"metadata": {"labels": None}}, "application/merge-patch+json")
         agent.until(lambda: agent.one("sriovgpudevices", A2)["metadata"].get("labels"), "its label")
 
-    def test_a_status_that_somebody_wrote_is_put_right(self, make_devices: MakeDevices) -> None:
+    def test_an_overwritten_status_is_put_right(self, make_devices: MakeDevices) -> None:
         agent = make_devices("a2:mdev")
         agent.start()
         agent.enabled(A2)
@@ -144,7 +144,7 @@ class TestObjectsThatSomebodyHandled:
         agent.until(lambda: len(agent.status_of("sriovgpudevices", A2).get("vfAddresses", ())) == 16, "the truth")
 
     def test_another_nodes_object_is_left_alone(self, make_devices: MakeDevices) -> None:
-        """Two nodes, one cluster: each agent touches its own objects, though addresses are the same."""
+        # Two nodes, one cluster: each agent changes its own objects, though addresses are the same.
         one, two = make_devices("a2:mdev"), make_devices("a2:vfio")
         one.start()
         two.start()
@@ -183,8 +183,10 @@ def test_its_figures_are_served(standin_cluster: StandinCluster, devices_on_stan
 
 
 class TestDefinitionsThatPcidevicesWroteOverOurs:
-    def test_what_they_drop_is_said_and_not_written_for_ever(self, cluster: Cluster, make_devices: MakeDevices) -> None:
-        """Their start puts their own definitions in place: without conditions, and what is unknown is pruned."""
+    def test_what_they_drop_is_reported_and_not_written_for_ever(
+        self, cluster: Cluster, make_devices: MakeDevices
+    ) -> None:
+        # Their start installs their own definitions: without conditions, and unknown fields are pruned.
         theirs = [_without_ours(definition) for definition in crds.definitions()]
         for body in theirs:
             path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}"
@@ -199,8 +201,8 @@ class TestDefinitionsThatPcidevicesWroteOverOurs:
         agent.until(lambda: "--force-conflicts -f deploy/crds" in agent.page("/readyz")[1], "what to type")
         assert "conditions" not in agent.one("sriovgpudevices", A2)["status"]
         agent.at_rest(1)
-        before, looks = _requests(agent), agent.looks()
-        agent.until(lambda: agent.looks() >= looks + 5, "five looks")
+        before, observations = _requests(agent), agent.observations()
+        agent.until(lambda: agent.observations() >= observations + 5, "five looks")
         assert _requests(agent) - before <= 5, "one per kind, to see whether they are ours again"
 
 
@@ -215,7 +217,7 @@ def _without_ours(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _requests(agent: DevicesAgent) -> int:
-    """How many statuses the agent has written so far."""
+    """Return how many statuses the agent has written so far."""
     page = agent.page("/metrics")[1]
     return sum(
         int(float(n)) for n in re.findall(r'^aliquot_devices_writes_total{[^}]*verb="status"[^}]*} (\S+)$', page, re.M)

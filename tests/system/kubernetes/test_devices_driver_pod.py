@@ -1,4 +1,4 @@
-"""The devices agent where the GPU driver lives in a pod of its own: nothing of it is on the machine."""
+"""The devices agent with the GPU driver in a pod of its own: the machine has no part of the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POD = "nvidia-driver-node-0"
 
 
 def play(cluster: StandinCluster, agent: DevicesAgent, *, files: tuple[str, ...] = ("/tmp/ready",)) -> None:
-    """The driver's pod of the agent's node, with the simulated machine's own programs in it."""
+    """Simulate the driver's pod of the agent's node, with the simulated machine's own programs in it."""
     cluster.namespace(NAMESPACE)
     cluster.apply(driver_pod(agent.name))
     folder = Path(control.folder(agent.state, "machine")) / "driver"
@@ -53,7 +53,7 @@ def test_mig_goes_through_the_pod(standin_cluster: StandinCluster, devices_on_st
 def test_a_pod_that_is_not_ready_is_waited_for(
     standin_cluster: StandinCluster, devices_on_standin: MakeDevices
 ) -> None:
-    """What needs no driver is there all the same; each object says what is missing."""
+    # Objects that need no driver exist anyway. Each object reports what is missing.
     agent = devices_on_standin("a2:mdev")
     play(standin_cluster, agent, files=())
     agent.start()
@@ -61,11 +61,13 @@ def test_a_pod_that_is_not_ready_is_waited_for(
     agent.until(lambda: agent.standing().get("reason") == "DriverInstalling", "the reason")
     assert agent.standing()["state"] == "waiting"
     agent.set("sriovgpudevices", A2, {"enabled": True})
-    agent.until(lambda: agent.condition("sriovgpudevices", A2).get("status") == "Unknown", "told at the object")
-    assert "/tmp/ready is not there" in agent.condition("sriovgpudevices", A2)["message"]
+    agent.until(
+        lambda: agent.condition("sriovgpudevices", A2).get("status") == "Unknown", "the condition of the object"
+    )
+    assert "/tmp/ready does not exist" in agent.condition("sriovgpudevices", A2)["message"]
     assert agent.writes() == []
     play(standin_cluster, agent)
-    agent.until(lambda: len(agent.all("vgpudevices")) == 16, "what was wished meanwhile")
+    agent.until(lambda: len(agent.all("vgpudevices")) == 16, "the functions requested meanwhile")
     agent.until(lambda: agent.standing()["state"] == "working", "working")
 
 

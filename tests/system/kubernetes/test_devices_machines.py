@@ -1,4 +1,4 @@
-"""Virtual machines that use what the devices agent keeps: from a vGPU's object to a machine that has it, and back."""
+"""VMs that use the devices of the devices agent: from a vGPU's object to a VM that has it, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION, obje
 from support.cluster import Cluster
 from support.devicesagent import DevicesAgent, MakeDevices
 from support.kubevirt.machines import Launcher
-from support.kubevirt.players import World
+from support.kubevirt.players import VmCluster
 
 JSON = dict[str, Any]
 A2 = "0000:01:00.0"
@@ -29,80 +29,82 @@ for _kinds in PERMITTED.values():
 @pytest.fixture(params=["mdev", "vfio"])
 def bed(
     request: pytest.FixtureRequest, cluster: Cluster, make_devices: MakeDevices
-) -> Iterator[tuple[World, DevicesAgent]]:
-    """A node with a kubelet, KubeVirt, and an agent that offers two A2-4Q."""
+) -> Iterator[tuple[VmCluster, DevicesAgent]]:
+    """Build a node with a kubelet, KubeVirt, and an agent that offers two A2-4Q."""
     agent = make_devices(f"a2:{request.param}")
-    world = World(cluster)
-    world.install(PERMITTED[request.param])
-    node = world.node(agent.name)
+    environment = VmCluster(cluster)
+    environment.install(PERMITTED[request.param])
+    node = environment.node(agent.name)
     agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
     agent.start()
     agent.enabled(A2)
     for each in (ONE, TWO):
         agent.carrying(each)
-    yield world, agent
+    yield environment, agent
     agent.kill()
-    world.close()
+    environment.close()
 
 
-def offered(world: World, agent: DevicesAgent) -> str:
-    world.settle()
+def offered(environment: VmCluster, agent: DevicesAgent) -> str:
+    environment.settle()
     return str(agent.node()["status"].get("allocatable", {}).get(RESOURCE, "none"))
 
 
-def test_a_machine_gets_a_vgpu_and_gives_it_back(bed: tuple[World, DevicesAgent]) -> None:
-    world, agent = bed
-    agent.until(lambda: offered(world, agent) == "2", "two to be offered")
-    world.create("desk", gpus=[RESOURCE])
-    world.until(lambda: world.phase("desk") == "Running", "the machine to run")
-    agent.until(lambda: world.annotation("desk", ALLOCATION_ANNOTATION), "its annotation")
+def test_a_machine_gets_a_vgpu_and_gives_it_back(bed: tuple[VmCluster, DevicesAgent]) -> None:
+    environment, agent = bed
+    agent.until(lambda: offered(environment, agent) == "2", "two to be offered")
+    environment.create("desk", gpus=[RESOURCE])
+    environment.until(lambda: environment.phase("desk") == "Running", "the machine to run")
+    agent.until(lambda: environment.annotation("desk", ALLOCATION_ANNOTATION), "its annotation")
     has = [
-        each for each in (ONE, TWO) if object_name(agent.name, each) in world.annotation("desk", ALLOCATION_ANNOTATION)
+        each
+        for each in (ONE, TWO)
+        if object_name(agent.name, each) in environment.annotation("desk", ALLOCATION_ANNOTATION)
     ]
     assert len(has) == 1
-    world.stop("desk")
-    world.until(lambda: not world.launchers("desk"), "it to stop")
-    agent.until(lambda: not world.annotation("desk", ALLOCATION_ANNOTATION), "the annotation to go")
+    environment.stop("desk")
+    environment.until(lambda: not environment.launchers("desk"), "it to stop")
+    agent.until(lambda: not environment.annotation("desk", ALLOCATION_ANNOTATION), "the annotation to go")
 
 
-def test_what_kubelet_gave_away_is_not_destroyed_before_it_is_opened(bed: tuple[World, DevicesAgent]) -> None:
-    """Nothing in the kernel shows it: the machine's process has not opened the vGPU yet."""
-    world, agent = bed
-    agent.until(lambda: offered(world, agent) == "2", "two to be offered")
-    world.create("desk", gpus=[RESOURCE])
-    world.until(lambda: world.phase("desk") == "Running", "the machine to run")
-    taken = given(world.launcher("desk"), agent)
+def test_what_kubelet_allocated_is_not_destroyed_before_it_is_opened(bed: tuple[VmCluster, DevicesAgent]) -> None:
+    # The kernel does not show it: the VM's process has not opened the vGPU yet.
+    environment, agent = bed
+    agent.until(lambda: offered(environment, agent) == "2", "two to be offered")
+    environment.create("desk", gpus=[RESOURCE])
+    environment.until(lambda: environment.phase("desk") == "Running", "the machine to run")
+    taken = given(environment.launcher("desk"), agent)
     agent.set("vgpudevices", taken, {"enabled": False})
     agent.until(lambda: agent.condition("vgpudevices", taken).get("reason") == "Held", "the refusal")
     assert "virt-launcher-desk" in agent.condition("vgpudevices", taken)["message"]
     other = TWO if taken == ONE else ONE
     agent.set("vgpudevices", other, {"enabled": False})
     agent.until(lambda: set(agent.vgpus()) == {taken}, "the other one to go")
-    world.stop("desk")
-    world.until(lambda: not world.launchers("desk"), "it to stop")
+    environment.stop("desk")
+    environment.until(lambda: not environment.launchers("desk"), "it to stop")
     agent.until(lambda: agent.vgpus() == {}, "the vGPU to go")
-    agent.until(lambda: offered(world, agent) == "0", "none to be offered")
+    agent.until(lambda: offered(environment, agent) == "0", "none to be offered")
 
 
-def test_a_new_agent_disturbs_no_machine(bed: tuple[World, DevicesAgent]) -> None:
-    """An upgrade: the plugin comes back, and what is in use stays in use."""
-    world, agent = bed
-    agent.until(lambda: offered(world, agent) == "2", "two to be offered")
-    world.create("desk", gpus=[RESOURCE])
-    world.until(lambda: world.phase("desk") == "Running", "the machine to run")
+def test_a_new_agent_disturbs_no_machine(bed: tuple[VmCluster, DevicesAgent]) -> None:
+    # An upgrade: the plugin returns, and allocated devices stay in use.
+    environment, agent = bed
+    agent.until(lambda: offered(environment, agent) == "2", "two to be offered")
+    environment.create("desk", gpus=[RESOURCE])
+    environment.until(lambda: environment.phase("desk") == "Running", "the machine to run")
     calls = len(agent.writes())
     agent.stop()
     agent.start()
-    agent.until(lambda: agent.looks() >= 2, "the new agent's looks")
-    agent.until(lambda: offered(world, agent) == "2", "two to be offered again")
-    world.create("second", gpus=[RESOURCE])
-    world.until(lambda: world.phase("second") == "Running", "a second machine")
-    assert world.phase("desk") == "Running"
+    agent.until(lambda: agent.observations() >= 2, "the new agent's looks")
+    agent.until(lambda: offered(environment, agent) == "2", "two to be offered again")
+    environment.create("second", gpus=[RESOURCE])
+    environment.until(lambda: environment.phase("second") == "Running", "a second machine")
+    assert environment.phase("desk") == "Running"
     assert len(agent.writes()) == calls
 
 
 def given(launcher: Launcher, agent: DevicesAgent) -> str:
-    """The virtual function behind what a launcher was given."""
+    """Return the virtual function of the devices that a launcher was given."""
     (device,) = launcher.ids("MDEV_PCI_RESOURCE") or launcher.ids("PCI_RESOURCE")
     rows = agent.sim.show()["gpus"][0]["vgpus"]
     return str(next(row["function"] for row in rows if device in (row["uuid"], row["function"])))

@@ -1,4 +1,4 @@
-"""MIG-backed vGPUs through Harvester's objects: the mode, the layout, drift, a reboot, and the choice not to cut."""
+"""MIG-backed vGPUs through Harvester's objects: the mode, the layout, drift, a reboot, the option not to partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPLATES = pytest.mark.parametrize("template", ["a100-sxm4-40gb:mdev", "h100-pc
 
 
 def begun(make: MakeDevices, template: str = "a100-sxm4-40gb:mdev") -> DevicesAgent:
-    """A node whose GPU has virtual functions and MIG mode, and a MigConfiguration that nobody has filled in."""
+    """Build a node whose GPU has virtual functions and MIG mode, and an empty MigConfiguration."""
     agent = make(template)
     agent.start()
     agent.until(lambda: agent.one("sriovgpudevices", A100), "the GPU's object")
@@ -26,7 +26,7 @@ def begun(make: MakeDevices, template: str = "a100-sxm4-40gb:mdev") -> DevicesAg
 
 
 def ask(agent: DevicesAgent, enabled: bool = True, **requested: int) -> None:
-    """Profiles by short name (``p1g``: the first of that size), as the user interface saves them."""
+    """Request profiles by short name (``p1g``: the first of that size), as the user interface saves them."""
     spec = agent.one("migconfigurations", A100)["spec"]
     wanted = {name.removeprefix("p"): n for name, n in requested.items()}
     rows = [{**row, "requested": wanted.pop(_short(row["name"]), 0)} for row in spec["profileSpec"]]
@@ -49,7 +49,7 @@ def profiles(agent: DevicesAgent) -> list[str]:
 
 
 def backed(agent: DevicesAgent, function: str) -> str:
-    """The first MIG-backed type that a function could carry."""
+    """Return the first MIG-backed type that a function could carry."""
     agent.until(lambda: agent.status_of("vgpudevices", function).get("availableTypes"), "types")
     return str(sorted(agent.one("vgpudevices", function)["status"]["availableTypes"])[0])
 
@@ -95,10 +95,10 @@ class TestFromAWholeGpuToMigBackedVgpusAndBack:
         agent.until(lambda: agent.vgpus() == {function: name}, "the vGPU again")
         assert profiles(agent) == ["1g", "2g"]
         agent.until(lambda: status(agent).get("status") == "synced", "synced again")
-        agent.until(lambda: agent.configured(function) == name, "told")
+        agent.until(lambda: agent.configured(function) == name, "it is reported as configured")
 
 
-class TestSomebodyChangesTheLayoutByHand:
+class TestAUserChangesTheLayoutByHand:
     def test_it_is_listed_and_nothing_is_touched(self, make_devices: MakeDevices) -> None:
         agent = begun(make_devices)
         ask(agent, p3g=1, p1g=2)
@@ -110,15 +110,15 @@ class TestSomebodyChangesTheLayoutByHand:
         by_hand = len(agent.writes()) - calls
         agent.until(lambda: status(agent).get("status") == "out-of-sync", "out-of-sync")
         agent.until(lambda: len(status(agent).get("differences", [])) >= 2, "both differences")
-        told = " ".join(status(agent)["differences"])
-        assert "3g.20gb" in told
-        assert "2g.10gb" in told
+        message = " ".join(status(agent)["differences"])
+        assert "3g.20gb" in message
+        assert "2g.10gb" in message
         assert status(agent)["message"]
         agent.at_rest()
         assert len(agent.writes()) - calls == by_hand
         assert profiles(agent) == ["1g", "1g", "2g"]
 
-    def test_disable_then_enable_builds_it_anew_beside_what_is_not_ours(self, make_devices: MakeDevices) -> None:
+    def test_disable_then_enable_builds_it_again_beside_what_is_not_ours(self, make_devices: MakeDevices) -> None:
         agent = begun(make_devices)
         ask(agent, p1g=2)
         agent.until(lambda: status(agent).get("status") == "synced", "synced")
@@ -126,7 +126,7 @@ class TestSomebodyChangesTheLayoutByHand:
         agent.until(lambda: status(agent).get("status") == "out-of-sync", "out-of-sync")
         ask(agent, enabled=False, p1g=2)
         agent.until(lambda: status(agent).get("status") == "disabled", "disabled")
-        assert profiles(agent) == ["2g"], "what nobody of us made is never destroyed unasked"
+        assert profiles(agent) == ["2g"], "instances of others are never destroyed without a request"
         ask(agent, p1g=1)
         agent.until(lambda: profiles(agent) == ["1g", "2g"], "the new layout beside it")
 
@@ -141,13 +141,13 @@ class TestSomebodyChangesTheLayoutByHand:
 
 
 class TestALayoutThatCannotBe:
-    def test_nothing_is_half_made_and_the_reason_is_told(self, make_devices: MakeDevices) -> None:
+    def test_nothing_is_half_made_and_the_reason_is_reported(self, make_devices: MakeDevices) -> None:
         agent = begun(make_devices)
         ask(agent, p3g=2, p1g=1)
         agent.until(lambda: agent.condition("migconfigurations", A100).get("status") == "False", "the refusal")
-        told = agent.condition("migconfigurations", A100)
-        assert told["reason"].isalnum()
-        assert "3g.20gb" in told["message"]
+        reported = agent.condition("migconfigurations", A100)
+        assert reported["reason"].isalnum()
+        assert "3g.20gb" in reported["message"]
         assert profiles(agent) == []
 
     def test_a_driver_that_refuses_half_way_leaves_nothing_behind(self, make_devices: MakeDevices) -> None:
@@ -160,7 +160,7 @@ class TestALayoutThatCannotBe:
         )
         assert profiles(agent) == []
         assert "the former state is back" in status(agent)["message"]
-        agent.until(lambda: any(e["reason"] == "HardwareRefused" for e in agent.told(A100)), "an event")
+        agent.until(lambda: any(e["reason"] == "HardwareRefused" for e in agent.reported(A100)), "an event")
         agent.sim.inject_fault("none")
         agent.until(lambda: status(agent).get("status") == "synced", "another attempt")
         assert profiles(agent) == ["1g", "1g", "3g"]

@@ -1,4 +1,6 @@
-"""The real devices agent with the rights of its manifests and a token as kubelet mounts it: enough for every walk."""
+"""The real devices agent with the rights of its manifests and a token as the kubelet mounts it: enough for every
+action.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +12,46 @@ from aliquot.kubernetes.kinds.harvester_names import DRIVER_NEEDED_LABEL, object
 from support.cluster import Cluster
 from support.devicesagent import API, DevicesAgent, MakeDevices
 from support.standin.kubeconfig import kubeconfig
-from system.kubernetes.machines_world import DEVICES, MachinesWorld, item, path
-from system.kubernetes.rights_world import NS, OTHER_NODE, OWN_NODE
+from system.kubernetes.agent_rights import NS, OTHER_NODE, OWN_NODE
+from system.kubernetes.vm_rights import DEVICES, VmEnvironment, item, path
 
 A2, ONE = "0000:01:00.0", "0000:01:00.4"
 
 
 @pytest.fixture
-def world(cluster: Cluster) -> MachinesWorld:
-    return MachinesWorld(cluster)
+def environment(cluster: Cluster) -> VmEnvironment:
+    return VmEnvironment(cluster)
 
 
-def bound(world: MachinesWorld, agent: DevicesAgent, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent has what its pod on its node would have."""
-    cluster = world.cluster
-    world.pod("devices-pod", agent.name, NS, DEVICES)
-    token = world.token(DEVICES, "devices-pod")
+def bound(
+    cluster_environment: VmEnvironment, agent: DevicesAgent, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give the agent what its pod on its node would have."""
+    cluster = cluster_environment.cluster
+    cluster_environment.pod("devices-pod", agent.name, NS, DEVICES)
+    token = cluster_environment.token(DEVICES, "devices-pod")
     file = folder / "bound-kubeconfig"
     file.write_text(kubeconfig(cluster.url, token, ca=str(cluster.ca), namespace=NS, user=DEVICES))
     monkeypatch.setattr(cluster, "kubeconfig", lambda *_, **__: file)
     refused = [path(plural, OTHER_NODE) for plural in ("sriovgpudevices", "pcidevices")]
     note = {"metadata": {"annotations": {"a": "b"}}}
-    cluster.wait(lambda: all(world.devices.ask("PATCH", each, note).status == 403 for each in refused), "the policies")
+    cluster.wait(
+        lambda: all(cluster_environment.devices.ask("PATCH", each, note).status == 403 for each in refused),
+        "the policies",
+    )
 
 
 def clean(agent: DevicesAgent) -> None:
-    for refusal in ("forbidden", "lacks the right", "denied request"):
+    for refusal in ("forbidden", "lacks permission", "denied request"):
         assert refusal not in agent.log()
 
 
 @pytest.mark.parametrize("kind", ["mdev", "vfio"])
 def test_from_enable_to_a_vgpu_and_back_needs_no_right_that_is_not_in_the_table(
-    world: MachinesWorld, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    environment: VmEnvironment, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     agent = make_devices(f"a2:{kind}")
-    bound(world, agent, tmp_path, monkeypatch)
+    bound(environment, agent, tmp_path, monkeypatch)
     agent.start()
     agent.enabled(A2)
     agent.carrying(ONE)
@@ -56,40 +63,40 @@ def test_from_enable_to_a_vgpu_and_back_needs_no_right_that_is_not_in_the_table(
     agent.until(lambda: agent.vgpus() == {} and not agent.all("pcideviceclaims"), "the vGPU to go")
     agent.set("sriovgpudevices", A2, {"enabled": False})
     agent.until(lambda: agent.all("vgpudevices") == {}, "the functions' objects to go")
-    assert {row["reason"] for row in agent.told(A2)}
+    assert {row["reason"] for row in agent.reported(A2)}
     clean(agent)
-    world.close()
+    environment.close()
 
 
 def test_a_claim_comes_and_goes(
-    world: MachinesWorld, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environment: VmEnvironment, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_devices("a2:vfio")
-    bound(world, agent, tmp_path, monkeypatch)
+    bound(environment, agent, tmp_path, monkeypatch)
     agent.start()
     agent.until(lambda: agent.ready("sriovgpudevices", A2), "the GPU's object")
-    world.admin.must("POST", f"{API}/pcideviceclaims", item("pcideviceclaims", agent.name, A2))
+    environment.admin.must("POST", f"{API}/pcideviceclaims", item("pcideviceclaims", agent.name, A2))
     enabled = "passthroughEnabled"
-    agent.until(lambda: agent.one("pcideviceclaims", A2).get("status", {}).get(enabled), "the GPU handed out")
-    world.admin.must("DELETE", path("pcideviceclaims", agent.name, A2))
+    agent.until(lambda: agent.one("pcideviceclaims", A2).get("status", {}).get(enabled), "the passthrough of the GPU")
+    environment.admin.must("DELETE", path("pcideviceclaims", agent.name, A2))
     agent.until(lambda: not agent.one("pcideviceclaims", A2), "the claim to be let go")
     assert agent.name not in (OWN_NODE, OTHER_NODE)
     clean(agent)
-    world.close()
+    environment.close()
 
 
 def test_a_layout_is_cut(
-    world: MachinesWorld, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environment: VmEnvironment, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_devices("a100-sxm4-40gb:mdev")
-    bound(world, agent, tmp_path, monkeypatch)
+    bound(environment, agent, tmp_path, monkeypatch)
     agent.start()
     agent.until(lambda: agent.one("sriovgpudevices", A2), "the GPU's object")
     agent.set("sriovgpudevices", A2, {"enabled": True})
     agent.until(lambda: agent.one("migconfigurations", A2), "its layout's object")
     rows = agent.one("migconfigurations", A2)["spec"]["profileSpec"]
-    wished = [row | {"requested": 2 if row["name"] == "MIG 1g.5gb" else 0} for row in rows]
-    agent.set("migconfigurations", A2, {"enabled": True, "profileSpec": wished})
+    requested = [row | {"requested": 2 if row["name"] == "MIG 1g.5gb" else 0} for row in rows]
+    agent.set("migconfigurations", A2, {"enabled": True, "profileSpec": requested})
     agent.until(lambda: agent.status_of("migconfigurations", A2).get("status") == "synced", "the layout")
     clean(agent)
-    world.close()
+    environment.close()

@@ -1,4 +1,4 @@
-"""The devices agent tells what its GPUs are used for, with the driver on the node and in a pod of its own."""
+"""The devices agent reports the use of its GPUs, with the driver on the node and in a pod of its own."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from system.kubernetes.test_devices_driver_pod import A2, ONE, POD, play
 
 EVERY = {"ALIQUOT_USAGE_SECONDS": "10"}
 MIB = 1024 * 1024
-UNKNOWN = "nvidia-smi tells the memory of GPU instances, and not how busy they are"
+UNKNOWN = "nvidia-smi reports the memory of GPU instances, but not their utilization"
 pytestmark = pytest.mark.slow
 
 
-def told(agent: DevicesAgent) -> tuple[Usage, ...]:
-    """What the node's document says."""
+def reported(agent: DevicesAgent) -> tuple[Usage, ...]:
+    """Return the usage in the node's document."""
     found = shown(agent, document.VGPUS)
     return found.usage if found is not None else ()
 
 
 def figures(agent: DevicesAgent, name: str) -> dict[str, float]:
-    """The rows of one figure on the agent's page, by GPU instance."""
+    """Return the rows of one metric on the agent's page, by GPU instance."""
     rows = [line for line in agent.page("/metrics")[1].splitlines() if line.startswith(f"{name}{{")]
     return {_label(row, "GPU_I_ID"): float(row.rpartition(" ")[2]) for row in rows}
 
@@ -44,7 +44,7 @@ def _label(row: str, name: str) -> str:
 
 
 def asked(agent: DevicesAgent) -> dict[str, dict[str, int]]:
-    """``aliquot usage -o json`` on that machine, by GPU instance ("" for a whole GPU)."""
+    """Return ``aliquot usage -o json`` on that machine, by GPU instance ("" for a whole GPU)."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": agent.state, "ALIQUOT_SIM": "machine"}
     words = [sys.executable, "-m", "aliquot", "usage", "-o", "json"]
     done = forkserver.run(words, env=environment, capture_output=True, check=True)
@@ -53,14 +53,14 @@ def asked(agent: DevicesAgent) -> dict[str, dict[str, int]]:
 
 
 def busy(agent: DevicesAgent, profile: str) -> int:
-    """Two instances of a profile, made on the machine, and a container on the first."""
+    """Create two instances of a profile on the machine, and a container on the first."""
     agent.aliquot("apply", "--gpu", "0", "--mig", f"{profile}*2")
     first = agent.sim.show()["gpus"][0]["instances"][0]["id"]
     agent.sim.hold(0, first, memory=3000, busy=0.5)
     return int(first)
 
 
-def test_instances_are_told_as_the_command_tells_them(make_devices: MakeDevices) -> None:
+def test_instances_are_reported_as_the_command_tells_them(make_devices: MakeDevices) -> None:
     agent = make_devices("h100-80gb-hbm3:vfio")
     agent.environment |= EVERY
     first = busy(agent, "3g.40gb")
@@ -78,10 +78,10 @@ def test_instances_are_told_as_the_command_tells_them(make_devices: MakeDevices)
     assert figures(agent, "aliquot_instance_compute_utilization_ratio")[str(first)] == pytest.approx(0.5, abs=0.05)
     idle = figures(agent, "aliquot_instance_idle_since_timestamp_seconds")
     assert idle == {i: float(row["idle_since"]) for i, row in wanted.items() if int(i) != first}
-    agent.sim.hold(0, max(map(int, wanted)), memory=100)  # worth a document
-    agent.until(lambda: told(agent), "the document tells of it")
-    assert {u.instance for u in told(agent)} == {int(i) for i in wanted}
-    assert told(agent) == coarsen(told(agent)), "roughly: a node on which nothing happens writes nothing"
+    agent.sim.hold(0, max(map(int, wanted)), memory=100)  # enough for a document
+    agent.until(lambda: reported(agent), "the document tells of it")
+    assert {u.instance for u in reported(agent)} == {int(i) for i in wanted}
+    assert reported(agent) == coarsen(reported(agent)), "roughly: a node on which nothing happens writes nothing"
 
 
 def test_a_shared_gpu_is_idle_while_no_machine_has_its_vgpu(make_devices: MakeDevices) -> None:
@@ -91,17 +91,17 @@ def test_a_shared_gpu_is_idle_while_no_machine_has_its_vgpu(make_devices: MakeDe
     agent.enabled(A2)
     agent.until(lambda: "aliquot_gpu_memory_size_bytes{" in agent.page("/metrics")[1], "a look")
     agent.carrying(ONE)
-    agent.until(lambda: told(agent) and told(agent)[0].idle_since is not None, "nobody uses the vGPU")
+    agent.until(lambda: reported(agent) and reported(agent)[0].idle_since is not None, "the vGPU is idle")
     agent.sim.start_vm("one", ONE)
-    agent.until(lambda: told(agent)[0].idle_since is None, "a machine has it", 120)
+    agent.until(lambda: reported(agent)[0].idle_since is None, "a machine has it", 120)
     found = shown(agent, document.VGPUS)
     (whole,) = node_view(
         NodeParts(agent.name, Node(), None, found, None, NAMESPACE), time.time()
-    ).usage  # as the page has it
+    ).usage  # as on the page
     assert (whole.gpu, whole.instance, whole.memory_total_mib) == (A2, None, asked(agent)[""]["memory_total_mib"])
 
 
-def test_a_gpu_that_is_handed_out_whole_has_no_figures(make_devices: MakeDevices) -> None:
+def test_a_gpu_that_is_passed_through_whole_has_no_figures(make_devices: MakeDevices) -> None:
     agent = make_devices("a2:vfio*2")
     agent.environment |= EVERY
     agent.aliquot("apply", "--gpu", "0", "--passthrough", "on")
@@ -125,15 +125,15 @@ def test_a_driver_in_a_pod_tells_memory_by_one_program(
     agent.until(lambda: figures(agent, "aliquot_instance_memory_used_bytes"), "a look at use")
     assert figures(agent, "aliquot_instance_memory_used_bytes")[str(first)] == 3000 * MIB
     assert figures(agent, "aliquot_instance_compute_utilization_ratio") == {}, "never made up"
-    commands, looks = standin_cluster.standin.execs.asked, agent.looks()
+    commands, observations = standin_cluster.standin.execs.asked, agent.observations()
     begun = len(commands)
     agent.until(lambda: len(commands) > begun + 1, "two more looks at use")
-    if agent.looks() == looks:
+    if agent.observations() == observations:
         assert {command.words for command in commands[begun:]} == {("nvidia-smi", "-q")}
     assert agent.log().count(UNKNOWN) == 1
 
 
-def test_a_driver_pod_that_goes_away_stops_nothing(
+def test_a_driver_pod_that_disappears_stops_nothing(
     standin_cluster: StandinCluster, devices_on_standin: MakeDevices
 ) -> None:
     agent = devices_on_standin("h100-80gb-hbm3:vfio")
@@ -144,7 +144,7 @@ def test_a_driver_pod_that_goes_away_stops_nothing(
     agent.until(lambda: figures(agent, "aliquot_instance_memory_used_bytes"), "a look at use")
     agent.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{POD}?gracePeriodSeconds=0")
     standin_cluster.standin.execs.stop(POD, NAMESPACE)
-    agent.until(lambda: figures(agent, "aliquot_instance_memory_used_bytes") == {}, "nothing is told of what is away")
+    agent.until(lambda: figures(agent, "aliquot_instance_memory_used_bytes") == {}, "no metrics of an unavailable GPU")
     before = time.monotonic()
     agent.until(lambda: time.monotonic() - before > 12, "a look at use would have been due")
     agent.sim.hold(0, first, memory=2000)
@@ -152,4 +152,4 @@ def test_a_driver_pod_that_goes_away_stops_nothing(
     agent.until(
         lambda: figures(agent, "aliquot_instance_memory_used_bytes").get(str(first)) == 5000 * MIB, "all of it again"
     )
-    assert "internal fault" not in agent.log()
+    assert "internal error" not in agent.log()

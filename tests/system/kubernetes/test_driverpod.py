@@ -1,6 +1,6 @@
 """The driver in a pod: readiness that is really checked, and its programs used from a worker thread.
 
-The container that is played runs the simulated node's own nvidia-smi and sriov-manage.
+The simulated container runs the simulated node's own nvidia-smi and sriov-manage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.cluster import StandinCluster
 from support.driverpods import CONTAINER, NAMESPACE, below, driver_pod
 from support.standin.control import Asked
 from support.standin.execs import Command, Container
-from support.standin.execs import Ran as Said
+from support.standin.execs import Ran as CommandOutput
 
 T = TypeVar("T")
 NAME = "nvidia-driver-n1"
@@ -34,7 +34,7 @@ PATH = f"/api/v1/namespaces/{NAMESPACE}/pods/{NAME}"
 
 @pytest.fixture
 def cluster(standin_cluster: StandinCluster) -> StandinCluster:
-    """A node with a driver's pod."""
+    """Build a node with a driver's pod."""
     standin_cluster.namespace(NAMESPACE)
     standin_cluster.must("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
     standin_cluster.apply(driver_pod("n1"))
@@ -43,7 +43,7 @@ def cluster(standin_cluster: StandinCluster) -> StandinCluster:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Path]:
-    """The driver's directory of a simulated node with an A2."""
+    """Return the driver's directory of a simulated node with an A2."""
     state = str(tmp_path / "sim")
     control.start(state, "a2:mdev", "machine", "none")
     yield Path(control.folder(state, "machine")) / "driver"
@@ -59,13 +59,13 @@ def asking(cluster: StandinCluster, job: Callable[[Api], Awaitable[T]]) -> T:
 
 
 def found(cluster: StandinCluster, *containers: Container) -> DriverPodLookup:
-    """What is found when these answer, one after the other."""
+    """Return the lookup when these containers answer, one after the other."""
     cluster.standin.execs.play(NAME, containers[0], NAMESPACE)
     return asking(cluster, lambda api: DriverPods(api, "n1").find())
 
 
 def used(cluster: StandinCluster, job: Callable[[DriverPrograms], T], pod: DriverPod = POD) -> T:
-    """``job`` on a worker thread, as the agent does it."""
+    """Run ``job`` on a worker thread, as the agent does."""
 
     async def main(api: Api) -> T:
         return await asyncio.to_thread(job, PodPrograms(api, pod, asyncio.get_running_loop()))
@@ -77,7 +77,7 @@ def asked(cluster: StandinCluster) -> list[tuple[str, ...]]:
     return [command.words for command in cluster.standin.execs.asked]
 
 
-# -- ready or not
+# -- readiness
 
 
 def test_a_driver_that_is_ready(cluster: StandinCluster, tmp_path: Path) -> None:
@@ -86,12 +86,11 @@ def test_a_driver_that_is_ready(cluster: StandinCluster, tmp_path: Path) -> None
 
 
 def test_a_driver_that_is_still_being_installed_is_not_used(cluster: StandinCluster, driver: Path) -> None:
-    """The original's check is ``file /tmp/ready``, which succeeds for a file that is not there. The programs are
-    unpacked long before the module is loaded: alone they say nothing.
-    """
+    # The original's check is ``file /tmp/ready``, which succeeds for a missing file. The programs are unpacked long
+    # before the module is loaded, so they alone prove nothing.
     answer = found(cluster, below(driver, files=()))
     assert (answer.pod, answer.reason) == (None, "DriverInstalling")
-    assert "/tmp/ready is not there" in answer.message
+    assert "/tmp/ready does not exist" in answer.message
     assert answer.next_step == f"kubectl -n {NAMESPACE} logs {NAME} -c {CONTAINER}"
     assert [words[1:] for words in asked(cluster)] == [
         ("-e", "/tmp/ready"),
@@ -127,13 +126,13 @@ def test_what_was_ready_is_asked_again_only_after_its_container_restarted(
 
 def test_a_pod_that_cannot_be_asked_says_why(cluster: StandinCluster) -> None:
     no_test = 'unable to start container process: exec: "test": executable file not found in $PATH: unknown'
-    answer = found(cluster, lambda c: Said(refusal=no_test))
+    answer = found(cluster, lambda c: CommandOutput(refusal=no_test))
     assert answer.reason == "DriverPodUnknown"
     assert 'exec: "test": executable file not found' in answer.message
     cluster.standin.execs.stop(NAME, NAMESPACE)
     answer = asking(cluster, lambda api: DriverPods(api, "n1").find())
     assert answer.reason == "DriverPodAway"
-    assert "no such container that runs" in answer.message
+    assert "no running container of that name" in answer.message
 
 
 def test_a_missing_right_is_named(cluster: StandinCluster) -> None:
@@ -151,7 +150,7 @@ def test_a_missing_right_is_named(cluster: StandinCluster) -> None:
 
     answer = asyncio.run(main())
     assert answer.reason == "Forbidden"
-    assert "lacks the right to get pods/exec nvidia-driver-n1 in namespace harvester-system" in answer.message
+    assert "lacks permission to get pods/exec nvidia-driver-n1 in namespace harvester-system" in answer.message
     assert answer.next_step.startswith(f"kubectl auth can-i get pods/{NAME} --subresource=exec -n {NAMESPACE}")
 
 
@@ -177,41 +176,42 @@ def test_the_driver_s_own_programs_answer(cluster: StandinCluster, driver: Path)
 
 def test_a_pod_that_is_gone_is_no_driver(cluster: StandinCluster) -> None:
     cluster.must("DELETE", f"{PATH}?gracePeriodSeconds=0")
-    with pytest.raises(NoDriverError, match=f"nothing can be run in pod {NAMESPACE}/{NAME}: pods .* not found"):
+    with pytest.raises(NoDriverError, match=f"no command can run in pod {NAMESPACE}/{NAME}: pods .* not found"):
         used(cluster, lambda programs: programs.run(["nvidia-smi"], 5))
 
 
 def test_a_program_that_hangs_is_the_hardware_s_fault_and_takes_no_longer_than_allowed(
     cluster: StandinCluster,
 ) -> None:
-    def hang(_: Command) -> Said:
+    def hang(_: Command) -> CommandOutput:
         time.sleep(3)
-        return Said()
+        return CommandOutput()
 
     cluster.standin.execs.play(NAME, hang, NAMESPACE)
     started = time.monotonic()
-    with pytest.raises(HardwareError, match=r"nobody knows how nvidia-smi ended in pod .*within 0\.3 s"):
+    with pytest.raises(HardwareError, match=r"exit status of nvidia-smi in pod .* is unknown: .*within 0\.3 s"):
         used(cluster, lambda programs: programs.run(["nvidia-smi"], 0.3))
     assert time.monotonic() - started < 2.5
 
 
 def test_a_connection_lost_half_way_is_not_tried_again(cluster: StandinCluster) -> None:
-    """Whether virtual functions were switched is looked at, never guessed: the second try would hit another state."""
+    # The agent observes whether virtual functions were switched and does not guess: the second try would hit another
+    # state.
     times: list[Command] = []
 
-    def cut(command: Command) -> Said:
+    def cut(command: Command) -> CommandOutput:
         times.append(command)
         raise ConnectionError
 
     cluster.standin.execs.play(NAME, cut, NAMESPACE)
-    with pytest.raises(HardwareError, match="the connection ended before it did"):
+    with pytest.raises(HardwareError, match="the connection closed before the command ended"):
         used(cluster, lambda programs: programs.run(["sriov-manage", "-e", "ALL"], 5))
     assert len(times) == 1
 
 
 def test_a_connection_lost_while_opening_is_not_tried_again_either(cluster: StandinCluster) -> None:
-    """The request was sent: perhaps the command runs."""
-    cluster.standin.execs.play(NAME, lambda c: Said(), NAMESPACE)
+    # The request was sent, so the command may be running.
+    cluster.standin.execs.play(NAME, lambda c: CommandOutput(), NAMESPACE)
     tries: list[str] = []
 
     def gate(request: Asked) -> None:
@@ -229,26 +229,28 @@ def test_a_command_that_was_not_begun_waits_for_the_api_server(
     cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driverpod, "PAUSE_S", 0.1)
-    cluster.standin.execs.play(NAME, lambda c: Said(0, b"done"), NAMESPACE)
+    cluster.standin.execs.play(NAME, lambda c: CommandOutput(0, b"done"), NAMESPACE)
     cluster.standin.stop_listening()
     threading.Timer(0.5, cluster.standin.listen_again).start()
     assert used(cluster, lambda programs: programs.run(["nvidia-smi"], 5)).out == "done"
 
 
-def test_an_api_server_that_stays_away_is_no_driver(cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_server_that_stays_unavailable_is_no_driver(
+    cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(driverpod, "PAUSE_S", 0.1)
     monkeypatch.setattr(driverpod, "PATIENCE_S", 0.5)
-    with cluster.away(), pytest.raises(NoDriverError, match="Connection refused"):
+    with cluster.unavailable(), pytest.raises(NoDriverError, match="Connection refused"):
         used(cluster, lambda programs: programs.run(["nvidia-smi"], 5))
 
 
 def test_a_loop_that_stands_still_keeps_no_worker_waiting(cluster: StandinCluster) -> None:
     begun, raised = threading.Event(), list[BaseException]()
 
-    def hang(_: Command) -> Said:
+    def hang(_: Command) -> CommandOutput:
         begun.set()
         time.sleep(1)
-        return Said()
+        return CommandOutput()
 
     cluster.standin.execs.play(NAME, hang, NAMESPACE)
     loop = asyncio.new_event_loop()
@@ -257,7 +259,7 @@ def test_a_loop_that_stands_still_keeps_no_worker_waiting(cluster: StandinCluste
     client = Api.connect(str(cluster.kubeconfig()))
 
     def work() -> None:
-        with pytest.raises(NoDriverError, match="any more: we are ending") as caught:
+        with pytest.raises(NoDriverError, match="any more: the agent is stopping") as caught:
             PodPrograms(client, POD, loop).run(["nvidia-smi"], 60)
         raised.append(caught.value)
 
@@ -275,13 +277,13 @@ def test_a_loop_that_stands_still_keeps_no_worker_waiting(cluster: StandinCluste
 
 
 def test_an_agent_that_ends_lets_its_worker_go(cluster: StandinCluster) -> None:
-    """The loop ends while a thread waits for a command: the thread hears of it at once."""
+    # The loop ends while a thread waits for a command, and the thread is notified at once.
     begun, raised = threading.Event(), list[BaseException]()
 
-    def hang(_: Command) -> Said:
+    def hang(_: Command) -> CommandOutput:
         begun.set()
         time.sleep(1)
-        return Said()
+        return CommandOutput()
 
     cluster.standin.execs.play(NAME, hang, NAMESPACE)
 
@@ -307,5 +309,5 @@ def test_an_agent_that_ends_lets_its_worker_go(cluster: StandinCluster) -> None:
     threads[0].join(10)
     assert not threads[0].is_alive()
     assert [str(error) for error in raised] == [
-        f"nothing can be run in pod {NAMESPACE}/{NAME} any more: we are ending"
+        f"no command can run in pod {NAMESPACE}/{NAME} any more: the agent is stopping"
     ] * 2

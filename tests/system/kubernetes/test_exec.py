@@ -1,6 +1,7 @@
-"""Commands in containers: who may, what comes back, and a sentence for whatever goes wrong.
+"""Commands in containers: authorization, results, and a message for each failure.
 
-Refusals that need no kubelet are asked of a real API server too; the rest, of a real kubelet in ``test_real_exec.py``.
+Refusals that need no kubelet are requested from a real API server too; the rest, from a real kubelet in
+``test_real_exec.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ V4 = ("v4.channel.k8s.io",)
 
 
 def asking(cluster: Cluster, job: Callable[[Api], Awaitable[T]], account: str | None = None) -> T:
-    """What comes of ``job`` with a client of its own."""
+    """Run ``job`` with a client of its own and return the result."""
 
     async def main() -> T:
         async with Api.connect(str(cluster.kubeconfig(serviceaccount=account))) as api:
@@ -49,7 +50,7 @@ def run(
     cluster: Cluster, *words: str, pod: str = "p", container: str = "main", timeout_s: float = 10, **more: Any
 ) -> CommandResult:
     stdin, account = more.get("stdin", b""), more.get("account")
-    return asking(cluster, lambda api: exec_(api, pod, "default", container, words, timeout_s, stdin), account)
+    return asking(cluster, lambda api: exec_(api, pod, "default", container, words, timeout_s, stdin=stdin), account)
 
 
 def pod(cluster: Cluster, name: str = "p", node: str = "n1", containers: tuple[str, ...] = ("main",)) -> None:
@@ -75,7 +76,7 @@ def let(cluster: Cluster, account: str, *verbs: str) -> None:
     cluster.must("POST", f"{RBAC}/rolebindings", body)
 
 
-# -- what a command says
+# -- the output of a command
 
 
 @pytest.mark.parametrize("protocols", [exec_module.PROTOCOLS, V4])
@@ -94,11 +95,11 @@ def test_much_output_is_whole_and_too_much_is_refused(
     cluster = played(standin_cluster, lambda c: Ran(0, b"x" * 1_000_000))
     assert run(cluster, "a").out == "x" * 1_000_000
     monkeypatch.setattr(exec_module, "OUTPUT_MOST", 2**19)
-    with pytest.raises(UnfinishedError, match="said more than"):
+    with pytest.raises(UnfinishedError, match="wrote more than"):
         run(cluster, "a")
 
 
-def test_input_is_sent_and_its_end_is_told(standin_cluster: StandinCluster) -> None:
+def test_input_is_sent_and_its_end_is_reported(standin_cluster: StandinCluster) -> None:
     cluster = played(standin_cluster, lambda c: Ran(0, c.stdin[::-1]))
     data = bytes(range(1, 120)) * 1000
     assert run(cluster, "rev", stdin=data).out.encode() == data[::-1]
@@ -108,7 +109,7 @@ def test_an_old_server_cannot_take_input(standin_cluster: StandinCluster) -> Non
     cluster = played(standin_cluster, lambda c: Ran(0, c.stdin))
     cluster.standin.execs.protocols = V4
     assert run(cluster, "a").status == 0
-    with pytest.raises(ApiError, match=r"refused to create pods/exec|forbids to create"):
+    with pytest.raises(ApiError, match=r"refused to create pods/exec|forbids create"):
         run(cluster, "a", stdin=b"x")
 
 
@@ -121,11 +122,11 @@ def test_a_program_that_is_not_there_ends_as_in_a_shell(standin_cluster: Standin
     cluster.standin.execs.play("p", lambda c: Ran(refusal=f"{start}permission denied: unknown"))
     assert run(cluster, "nvidia-smi").status == 126
     cluster.standin.execs.play("p", lambda c: Ran(refusal="OCI runtime exec failed: exec failed: no cgroup"))
-    with pytest.raises(ExecError, match=r"nvidia-smi could not be run in pod default/p: .*no cgroup"):
+    with pytest.raises(ExecError, match=r"nvidia-smi could not run in pod default/p: .*no cgroup"):
         run(cluster, "nvidia-smi")
 
 
-# -- who may
+# -- authorization
 
 
 @pytest.mark.parametrize(("verbs", "lacks"), [((), "get"), (("create",), "get"), (("get",), "create")])
@@ -136,21 +137,21 @@ def test_both_rights_are_needed_and_the_one_that_lacks_is_named(
     let(cluster, "agent", *(verbs or ("list",)))
     with pytest.raises(ForbiddenError) as caught:
         refused_soon(cluster, lacks)
-    assert f"the right to {lacks} pods/exec p in namespace default" in caught.value.brief
+    assert f"permission to {lacks} pods/exec p in namespace default" in caught.value.brief
     assert f"kubectl auth can-i {lacks} pods/p --subresource=exec -n default" in (caught.value.next_step or "")
 
 
 def refused_soon(cluster: Cluster, verb: str) -> None:
-    """Asks until a role counts, which takes the real server a moment."""
+    """Ask until a role counts, which takes the real server a moment."""
 
-    def told() -> bool:
+    def reported() -> bool:
         try:
             run(cluster, "a", account="agent")
         except ForbiddenError as error:
             return f"to {verb} " in error.brief
         return False
 
-    cluster.wait(told, f"the right to {verb} to lack")
+    cluster.wait(reported, f"the right to {verb} to lack")
     run(cluster, "a", account="agent")
 
 
@@ -161,7 +162,7 @@ def test_with_both_rights_a_command_runs(standin_cluster: StandinCluster) -> Non
 
 
 def test_a_policy_on_connect_is_asked(cluster: Cluster) -> None:
-    """The request of an exec is a CONNECT, with its options as the object."""
+    # The request of an exec is a CONNECT, with its options as the object.
     pod(cluster)
     api = "admissionregistration.k8s.io/v1"
     rule = {"apiGroups": [""], "apiVersions": ["*"], "operations": ["CONNECT"], "resources": ["pods/exec"]}
@@ -182,11 +183,11 @@ def test_a_policy_on_connect_is_asked(cluster: Cluster) -> None:
         return ""
 
     cluster.wait(lambda: "no rm" in denied(), "the policy to count")
-    with pytest.raises(ApiUnavailableError, match="kubelet of pod default/p does not answer"):
+    with pytest.raises(ApiUnavailableError, match="API server cannot reach the kubelet of pod default/p"):
         run(cluster, "ls")
 
 
-# -- what is not there
+# -- missing objects
 
 
 def test_no_such_pod(cluster: Cluster) -> None:
@@ -215,15 +216,13 @@ def test_a_pod_without_a_node(cluster: Cluster) -> None:
 def test_a_pod_whose_node_is_gone(cluster: Cluster) -> None:
     pod(cluster)
     cluster.must("DELETE", "/api/v1/nodes/n1")
-    with pytest.raises(NotFoundError, match="pod default/p was on node n1, which is gone"):
+    with pytest.raises(NotFoundError, match="pod default/p was on node n1, which no longer exists"):
         run(cluster, "a")
 
 
 def test_a_kubelet_that_does_not_answer(cluster: Cluster) -> None:
     pod(cluster)
-    with pytest.raises(
-        ApiUnavailableError, match="the kubelet of pod default/p does not answer the API server"
-    ) as caught:
+    with pytest.raises(ApiUnavailableError, match="the API server cannot reach the kubelet of pod default/p") as caught:
         run(cluster, "a")
     assert caught.value.next_step == "kubectl -n default get pod p -o wide"
 
@@ -231,17 +230,17 @@ def test_a_kubelet_that_does_not_answer(cluster: Cluster) -> None:
 def test_a_container_that_ended(standin_cluster: StandinCluster) -> None:
     cluster = played(standin_cluster, lambda c: Ran())
     cluster.standin.execs.stop("p")
-    with pytest.raises(NoContainerError, match=r'no such container that runs: container not found \("main"\)'):
+    with pytest.raises(NoContainerError, match=r'no running container of that name: container not found \("main"\)'):
         run(cluster, "a")
 
 
-def test_a_plain_request_is_told_to_upgrade(standin_cluster: StandinCluster) -> None:
+def test_a_plain_request_is_reported_to_upgrade(standin_cluster: StandinCluster) -> None:
     pod(standin_cluster)
     answer = standin_cluster.request("GET", f"{PODS}/p/exec?command=ls")
     assert (answer.status, answer.body["message"]) == (400, "Upgrade request required")
 
 
-# -- what breaks
+# -- broken connections
 
 
 def test_a_connection_that_breaks_before_the_end(standin_cluster: StandinCluster) -> None:
@@ -249,30 +248,30 @@ def test_a_connection_that_breaks_before_the_end(standin_cluster: StandinCluster
         raise ConnectionError
 
     cluster = played(standin_cluster, cut)
-    with pytest.raises(UnfinishedError, match="nobody knows how sriov-manage -e ALL ended in pod default/p: the conn"):
+    with pytest.raises(UnfinishedError, match="status of sriov-manage -e ALL in pod default/p is unknown: the conn"):
         run(cluster, "sriov-manage", "-e", "ALL")
 
 
 def test_a_command_that_does_not_end(standin_cluster: StandinCluster) -> None:
     cluster = played(standin_cluster, lambda c: asyncio.run(asyncio.sleep(1.5)) or Ran())
-    with pytest.raises(UnfinishedError, match=r"did not end within 0\.3 s, and may still be running"):
+    with pytest.raises(UnfinishedError, match=r"did not end within 0\.3 s and may still run"):
         run(cluster, "a", timeout_s=0.3)
 
 
-def test_a_server_that_is_away(cluster: Cluster) -> None:
+def test_a_server_that_is_unavailable(cluster: Cluster) -> None:
     pod(cluster)
-    with cluster.away(), pytest.raises(ApiUnavailableError, match="Connection refused") as caught:
+    with cluster.unavailable(), pytest.raises(ApiUnavailableError, match="Connection refused") as caught:
         run(cluster, "a")
     assert not isinstance(caught.value, ConnectionBrokenError), "nothing can have been begun"
 
 
 def test_a_server_that_hangs(standin_cluster: StandinCluster) -> None:
     pod(standin_cluster)
-    with standin_cluster.away("hang"), pytest.raises(ConnectionBrokenError, match=r"no answer within 0\.5 s"):
+    with standin_cluster.unavailable("hang"), pytest.raises(ConnectionBrokenError, match=r"no answer within 0\.5 s"):
         run(standin_cluster, "a", timeout_s=0.5)
 
 
-def test_requests_are_counted_and_told(standin_cluster: StandinCluster) -> None:
+def test_requests_are_counted_and_reported(standin_cluster: StandinCluster) -> None:
     cluster = played(standin_cluster, lambda c: Ran(0))
     heard: list[tuple[str, str, int]] = []
 
@@ -287,7 +286,7 @@ def test_requests_are_counted_and_told(standin_cluster: StandinCluster) -> None:
 
 
 def test_kubectl_exec_takes_the_standin_for_the_real_thing(standin_cluster: StandinCluster, tmp_path: Path) -> None:
-    """The stand-in's side of the protocol, judged by Kubernetes' own client."""
+    # The stand-in's side of the protocol, judged by Kubernetes' own client.
     kubectl = (assets() or tmp_path) / "kubectl"
     if not kubectl.exists():
         pytest.skip("no kubectl beside kube-apiserver (KUBEBUILDER_ASSETS): the distribution's may not know WebSockets")

@@ -1,6 +1,6 @@
-"""The way that a command takes: the same TLS, credentials, impersonation and proxies as every other request.
+"""The connection of a command: the same TLS, credentials, impersonation and proxies as every other request.
 
-The server is scripted, byte for byte: what it answers is no matter of a library's WebSockets.
+The server is scripted, byte for byte, so that it does not depend on a WebSocket library.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLOSE = frame(struct.pack(">H", 1000), 8)
 
 
 async def switch(seen: Seen, wire: Wire, *rest: bytes, protocol: str = PROTOCOL) -> None:
-    """The WebSocket opens, and these bytes follow."""
+    """Open the WebSocket and send these bytes."""
     lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]
     lines.append(f"Sec-WebSocket-Accept: {accept(seen.headers['sec-websocket-key'])}")
     lines += [f"Sec-WebSocket-Protocol: {protocol}"] if protocol else []
@@ -53,8 +53,8 @@ async def works(seen: Seen, wire: Wire) -> None:
     await asyncio.sleep(0.3)
 
 
-def door(*tokens: str, names: tuple[str, ...] = ()) -> Play:
-    """Lets in whoever has the right token or certificate."""
+def user(*tokens: str, names: tuple[str, ...] = ()) -> Play:
+    """Accept the right tokens or certificates."""
 
     async def play(seen: Seen, wire: Wire) -> None:
         token = seen.headers.get("authorization", "").removeprefix("Bearer ")
@@ -73,7 +73,7 @@ def ask(client: Api, timeout_s: float = 3.0) -> Any:
 def asked(
     folder: Path, play: Play, *, path: str = "", timeout_s: float = 3.0, **config: Any
 ) -> tuple[CommandResult, Seen]:
-    """How it ends against this server, and what it was asked."""
+    """Return the outcome against this server, with the request that it received."""
 
     async def main() -> tuple[CommandResult, Seen]:
         async with Scripted(play) as server, api(folder, server.url + path, **config) as client:
@@ -95,7 +95,7 @@ def test_the_request_is_the_one_that_kubernetes_documents(tmp_path: Path) -> Non
 
 
 def test_a_server_below_a_path(tmp_path: Path) -> None:
-    """As Rancher's proxy has its clusters."""
+    # As Rancher's proxy serves its clusters.
     _, seen = asked(tmp_path, works, path="/k8s/clusters/c-1/")
     assert seen.path == "/k8s/clusters/c-1/api/v1/namespaces/ns/pods/p/exec"
 
@@ -105,9 +105,9 @@ def test_a_refused_token_is_renewed_once(tmp_path: Path) -> None:
     file.write_text("old")
 
     async def main() -> None:
-        play = door("new")
+        play = user("new")
         async with Scripted(play) as server, api(tmp_path, server.url, user={"tokenFile": "token"}) as client:
-            with pytest.raises(UnauthorizedError, match="does not accept our credentials"):
+            with pytest.raises(UnauthorizedError, match="rejected the credentials"):
                 await ask(client)
             file.write_text("new")
             assert await ask(client) == WORKED
@@ -124,7 +124,7 @@ def test_a_client_certificate_from_a_plugin(tmp_path: Path, authority: Authority
 
     async def main() -> None:
         async with (
-            Scripted(door(names=("me",)), authority.serve()) as server,
+            Scripted(user(names=("me",)), authority.serve()) as server,
             api(tmp_path, server.url, cluster=cluster, user=plugin(tmp_path, pair)) as client,
         ):
             assert await ask(client) == WORKED
@@ -132,11 +132,11 @@ def test_a_client_certificate_from_a_plugin(tmp_path: Path, authority: Authority
     asyncio.run(main())
 
 
-def test_a_server_known_by_another_name_and_one_that_nobody_vouches_for(tmp_path: Path, authority: Authority) -> None:
+def test_a_server_known_by_another_name_and_an_untrusted_one(tmp_path: Path, authority: Authority) -> None:
     cluster = {"certificate-authority": str(authority.certificate)}
 
     async def main() -> None:
-        async with Scripted(door("t"), authority.serve("DNS:kubernetes.example")) as server:
+        async with Scripted(user("t"), authority.serve("DNS:kubernetes.example")) as server:
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
                 with pytest.raises(ApiUnavailableError, match="not trusted: IP address mismatch"):
                     await ask(client)
@@ -152,7 +152,7 @@ def test_a_server_known_by_another_name_and_one_that_nobody_vouches_for(tmp_path
 
 
 def test_a_proxy_on_the_way(tmp_path: Path) -> None:
-    """A command goes through it as a tunnel (CONNECT), like every other request."""
+    # A command goes through the proxy as a tunnel (CONNECT), like every other request.
     through: list[str] = []
 
     async def proxy(seen: Seen, wire: Wire) -> None:
@@ -177,47 +177,46 @@ def test_a_proxy_that_does_not_answer_and_one_that_refuses(tmp_path: Path) -> No
     async def refuse(seen: Seen, wire: Wire) -> None:
         await wire.answer("", 407)
 
-    async def main(proxy: str, told: str) -> None:
+    async def main(proxy: str, message: str) -> None:
         async with api(tmp_path, "http://kubernetes.example", cluster={"proxy-url": proxy}) as client:
-            with pytest.raises(ApiUnavailableError, match=told):
+            with pytest.raises(ApiUnavailableError, match=message):
                 await ask(client)
 
     async def refused() -> None:
         async with Scripted(refuse) as server:
-            await main(server.url, "the proxy on the way: .*407")
+            await main(server.url, "the proxy failed: .*407")
 
     asyncio.run(main("http://127.0.0.1:1", "did not answer .*Connection refused"))
     asyncio.run(refused())
 
 
 def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
-    """It would take the token along."""
-
+    # The followed request would carry the token.
     async def play(seen: Seen, wire: Wire) -> None:
         await wire.answer("", 302, {"Location": "http://127.0.0.1:1/"})
 
-    with pytest.raises(ApiError, match="it answered 302; something on the way does not let WebSockets through"):
+    with pytest.raises(ApiError, match="it answered 302; a proxy in between may block WebSockets"):
         asked(tmp_path, play, user={"token": "t"})
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "told"),
+    ("status", "body", "kind", "message"),
     [
         (200, b"<html>", ApiError, "answered 200"),
         (400, b"Upgrade request required", ApiError, "Upgrade request required"),
         (404, b"pod does not exist\n", ApiUnavailableError, "the kubelet of pod ns/p does not know it yet"),
-        (429, b"{}", ThrottledError, "asks us to slow down"),
+        (429, b"{}", ThrottledError, "throttles requests"),
         (500, b"\xff\xfe", ApiUnavailableError, "failed with 500"),
         (503, b"<html>a balancer</html>", ApiUnavailableError, "failed with 503"),
     ],
 )
 def test_an_answer_that_is_no_websocket(
-    tmp_path: Path, status: int, body: bytes, kind: type[ApiError], told: str
+    tmp_path: Path, status: int, body: bytes, kind: type[ApiError], message: str
 ) -> None:
     async def play(seen: Seen, wire: Wire) -> None:
         await wire.answer(body, status)
 
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         asked(tmp_path, play)
 
 
@@ -244,7 +243,7 @@ def test_a_server_that_speaks_no_such_protocol(tmp_path: Path) -> None:
         await switch(seen, wire, protocol="")
         await asyncio.sleep(0.2)
 
-    with pytest.raises(ExecError, match=r"speaks none of v5\.channel\.k8s\.io, v4\.channel\.k8s\.io"):
+    with pytest.raises(ExecError, match=r"supports none of v5\.channel\.k8s\.io, v4\.channel\.k8s\.io"):
         asked(tmp_path, play)
 
 
@@ -264,7 +263,7 @@ def test_a_conversation_that_breaks_off(tmp_path: Path, rest: list[bytes]) -> No
         await switch(seen, wire, *rest)
         wire.writer.close()
 
-    with pytest.raises(UnfinishedError, match="the connection ended before it did"):
+    with pytest.raises(UnfinishedError, match="the connection closed before the command ended"):
         asked(tmp_path, play)
 
 
@@ -311,7 +310,7 @@ def test_the_time_allowed_is_kept_to_while_opening_and_while_running(tmp_path: P
         asked(tmp_path, mute, timeout_s=0.3)
     with pytest.raises(UnfinishedError, match=r"did not end within 0\.3 s") as caught:
         asked(tmp_path, silent, timeout_s=0.3)
-    assert caught.value.details == ("it had said: half way",)
+    assert caught.value.details == ("last output: half way",)
 
 
 def test_nothing_new_begins_while_we_are_closing(tmp_path: Path) -> None:
@@ -319,7 +318,7 @@ def test_nothing_new_begins_while_we_are_closing(tmp_path: Path) -> None:
         async with Scripted(works) as server:
             client = api(tmp_path, server.url)
             await client.aclose()
-            with pytest.raises(ApiUnavailableError, match="we are closing the connection"):
+            with pytest.raises(ApiUnavailableError, match="the client is closed"):
                 await ask(client)
             assert server.seen == []
 

@@ -1,5 +1,7 @@
-"""A driver that does not return: the agents say so on the node, stay reachable, take nothing away, recover with it, and
-end when they are told to.
+"""A driver that does not return: the agents report it on the node, stay reachable, withdraw nothing and recover with
+it.
+
+They end on request.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ SEVEN = [f"1g.5gb@{n}" for n in range(7)]
 
 @pytest.fixture
 def agent(make_agent: MakeAgent) -> Agent:
-    """An agent for which a driver call hangs after HANGS_S, and that speaks to the driver through its library."""
+    """Build an agent for which a driver call hangs after HANGS_S, and that uses the driver through its library."""
     made = make_agent("a100-sxm4-40gb")
     made.environment |= {VARIABLE: str(HANGS_S), "ALIQUOT_BACKEND": "shim"}
     return made
 
 
 def page(agent: Agent | DevicesAgent, name: str) -> tuple[int, str]:
-    """One of the agent's pages: its status and its text."""
+    """Return status and text of one of the agent's pages."""
     port = agent.log().rpartition("health and metrics on port ")[2].split('"')[0]
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=5) as answer:
@@ -48,7 +50,7 @@ def page(agent: Agent | DevicesAgent, name: str) -> tuple[int, str]:
 
 
 def oldest_s(agent: Agent | DevicesAgent, family: str = "agent") -> float:
-    """The metric: for how many seconds the oldest driver call has been running."""
+    """Return the metric of the seconds for which the oldest driver call has been running."""
     start = f'aliquot_{family}_driver_call_seconds{{node="{agent.name}"}} '
     return float(page(agent, "metrics")[1].partition(start)[2].split("\n")[0])
 
@@ -59,7 +61,7 @@ def threads(agent: Agent | DevicesAgent) -> int:
 
 
 def server(agent: Agent | DevicesAgent) -> int:
-    """The process that answers for the driver."""
+    """Return the pid of the process that answers for the driver."""
     lines = control.connect(simulated_nodes(agent.state), "control.sock")
     try:
         return int(msgspec.json.decode(lines.request('{"do":"ping"}'), type=dict[str, int])["pid"])
@@ -68,7 +70,7 @@ def server(agent: Agent | DevicesAgent) -> int:
 
 
 def ends(agent: Agent | DevicesAgent) -> None:
-    """SIGTERM ends the agent, in less time than kubelet grants."""
+    """End the agent with SIGTERM, in less time than the kubelet grants."""
     began = time.monotonic()
     assert agent.stop() == 0
     assert time.monotonic() - began < 20
@@ -76,12 +78,12 @@ def ends(agent: Agent | DevicesAgent) -> None:
 
 def test_a_driver_that_hangs_is_visible_and_the_agent_recovers_with_it(agent: Agent) -> None:
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     writes, labels = agent.writes(), agent.labels()
     agent.sim.inject_fault("hang")
-    told = agent.reaches("failed", "all-1g.5gb", "DriverHangs")
-    assert "the driver has not returned from" in told["message"]
-    assert "for more than 1 s" in told["message"]
+    reported = agent.reaches("failed", "all-1g.5gb", "DriverHangs")
+    assert "the driver has not returned from" in reported["message"]
+    assert "for more than 1 s" in reported["message"]
     count = threads(agent)
     code, text = page(agent, "readyz")
     assert code == 503
@@ -92,7 +94,7 @@ def test_a_driver_that_hangs_is_visible_and_the_agent_recovers_with_it(agent: Ag
     assert agent.labels() | {names.STATE_LABEL: "success"} == labels, "nothing but the state has changed"
     time.sleep(3 * HANGS_S)
     assert threads(agent) <= count, "no more threads wait for the driver"
-    assert agent.status() == told, "it is said once"
+    assert agent.status() == reported, "it is said once"
     agent.sim.inject_fault("none")
     agent.reaches("success", "all-1g.5gb")
     agent.until(lambda: page(agent, "readyz") == (200, "ok\n"), "the agent to be ready")
@@ -112,23 +114,23 @@ def test_a_driver_that_hangs_from_the_start(agent: Agent) -> None:
     agent.reaches("success", "all-1g.5gb")
 
 
-def test_a_wish_that_comes_meanwhile_is_answered_and_met_later(agent: Agent) -> None:
+def test_a_request_that_comes_meanwhile_is_answered_and_met_later(agent: Agent) -> None:
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.sim.inject_fault("hang")
-    agent.wish("all-3g.20gb", "failed", "DriverHangs")
+    agent.request("all-3g.20gb", "failed", "DriverHangs")
     agent.sim.inject_fault("none")
     agent.reaches("success", "all-3g.20gb")
     assert agent.geometry() == [["3g.20gb@0", "3g.20gb@4"]]
 
 
 def test_a_change_whose_call_hangs_goes_on_once_it_returns(agent: Agent) -> None:
-    """What is paused for the change stays paused: it is not over."""
+    # Paused services stay paused, since the change is not over.
     agent.start()
-    agent.wish("all-disabled")
+    agent.request("all-disabled")
     agent.sim.inject_fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
-    told = agent.wish("all-1g.5gb", "failed", "DriverHangs")
-    assert "creating a GPU instance" in told["message"]
+    reported = agent.request("all-1g.5gb", "failed", "DriverHangs")
+    assert "creating a GPU instance" in reported["message"]
     assert page(agent, "readyz")[0] == 503
     assert page(agent, "healthz") == (200, "ok\n")
     assert set(agent.deploy().values()) != {"true"}
@@ -143,11 +145,11 @@ def test_a_change_whose_call_hangs_goes_on_once_it_returns(agent: Agent) -> None
 @pytest.mark.parametrize("call", [None, "DeviceCreateGpuInstanceWithPlacement"], ids=["a read", "a change"])
 def test_the_agent_ends_although_a_call_hangs(agent: Agent, call: str | None) -> None:
     agent.start()
-    agent.wish("all-disabled")
+    agent.request("all-disabled")
     agent.sim.inject_fault("hang", call=call)
-    agent.wish("all-1g.5gb", "failed", "DriverHangs")
+    agent.request("all-1g.5gb", "failed", "DriverHangs")
     ends(agent)
-    assert "leaving while the driver has not returned from" in agent.log()
+    assert "exiting while the driver has not returned from" in agent.log()
     agent.sim.inject_fault("none")
     agent.start()
     agent.reaches("success", "all-1g.5gb")
@@ -156,7 +158,7 @@ def test_the_agent_ends_although_a_call_hangs(agent: Agent, call: str | None) ->
 
 def test_whatever_answers_for_the_driver_is_stopped(agent: Agent) -> None:
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     driver = server(agent)
     os.kill(driver, signal.SIGSTOP)
     try:
@@ -201,7 +203,7 @@ class TestTheDevicesAgent:
         ends(agent)
 
     def test_a_driver_that_is_stopped_from_the_start(self, make_devices: MakeDevices) -> None:
-        """The first read of the bus hangs, before there is a session with the driver."""
+        # The first read of the bus hangs, before there is a session with the driver.
         agent = make_devices("a2:vfio")
         agent.environment[VARIABLE] = str(HANGS_S)
         driver = server(agent)
@@ -222,7 +224,7 @@ class TestTheDevicesAgent:
             os.kill(driver, signal.SIGCONT)
 
     def test_machines_get_vgpus_while_the_driver_hangs(self, make_devices: MakeDevices) -> None:
-        """What kubelet was offered stays offered, and is allocated; a kubelet that starts again gets it again."""
+        # Devices offered to the kubelet stay offered, and are allocated. A kubelet that starts again gets them again.
         agent = make_devices("a2:vfio")
         agent.environment[VARIABLE] = str(HANGS_S)
         root = Path(tempfile.mkdtemp(prefix="kl-"))  # a unix socket's path has 107 bytes

@@ -1,4 +1,4 @@
-"""The requests that make objects tell the truth, before an API server that judges every one by the definitions."""
+"""Requests that correct objects, before an API server that validates each one by the definitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A2, A100, L40S = "0000:08:00.0", "0000:04:00.0", "0000:26:00.0"
 
 
 class Served(Store):
-    """Objects that an API server keeps: what is read is its answer, and a refusal fails the test."""
+    """Objects of an API server: reads are its answers, and a refusal fails the test."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def node(template: str, name: str, address: str, directory: Path, store: Served)
 
 
 def test_a_life_with_mdevs(store: Served, tmp_path: Path) -> None:
-    """On, configured, refused, off, claimed, given back: every object is taken as it is written, and reads the same."""
+    # On, configured, refused, off, claimed, given back: every object is accepted as it is written, and reads the same.
     one = node("a2:mdev", "harvester-82cd7", A2, tmp_path, store)
     gpu, first, second = (f"harvester-82cd7-00000800{n}" for n in (0, 4, 5))
     one.kubectl("SRIOVGPUDevice", gpu, enabled=True)
@@ -101,7 +101,7 @@ def test_a_life_with_mdevs(store: Served, tmp_path: Path) -> None:
 
 
 def test_a_life_with_vendor_vfio_and_with_mig(store: Served, tmp_path: Path) -> None:
-    """Two nodes: neither writes the other's objects, though both see all of them."""
+    # Two nodes: neither writes the other's objects, though both see all of them.
     l40s = node("l40s:vfio", "one", L40S, tmp_path, store)
     a100 = node("a100-sxm4-40gb:vfio", "two", A100, tmp_path, store)
     l40s.kubectl("SRIOVGPUDevice", "one-000026000", enabled=True)

@@ -1,4 +1,4 @@
-"""What Helm's own engine makes of the chart, compared with the plain manifests."""
+"""The chart as Helm's own engine renders it, compared with the plain manifests."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SETTINGS = ("ConfigMap", names.SETTINGS_MAP, "gpu-operator")
 
 
 def helm(values: dict[str, Any], namespace: str = "gpu-operator") -> str:
-    """``helm template aliquot CHART``, as one text. The image is that of ``IMAGE`` where the values name none. Raises
-    HelmValuesError and HelmRenderError.
+    """Return ``helm template aliquot CHART`` as one text. The image is that of ``IMAGE`` if the values name none.
+    Raises HelmValuesError and HelmRenderError.
     """
     values = {"image": {"repository": IMAGE.rpartition(":")[0]}} | values
     return "\n---\n".join(text for name, text in _files(values, namespace).items() if not name.endswith("NOTES.txt"))
@@ -65,7 +65,7 @@ def variables(objects: Objects) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
 
 
-def said(objects: Objects) -> settings.AgentSettings:
+def messages(objects: Objects) -> settings.AgentSettings:
     text = objects[SETTINGS]["data"][names.SETTINGS_KEY]
     return settings.merge((settings_text.read(text, "rendered"),))
 
@@ -73,9 +73,9 @@ def said(objects: Objects) -> settings.AgentSettings:
 @pytest.mark.parametrize(
     ("strategy", "layout", "remark"),
     [
-        ("single", "all-1g.10gb", "takes no layout of several profiles"),
+        ("single", "all-1g.10gb", "needs one profile per node"),
         ("mixed", "all-balanced", ""),
-        ("none", "all-balanced", "none offers GPUs whole"),
+        ("none", "all-balanced", "none offers only whole GPUs"),
     ],
 )
 def test_the_notes_propose_a_layout_that_the_strategy_offers(strategy: str, layout: str, remark: str) -> None:
@@ -129,7 +129,7 @@ def test_the_config_map_is_made_with_create_and_data(config: dict[str, Any], mad
     found = rendered({"migManager": {"config": config}})
     key = ("ConfigMap", "c", "gpu-operator")
     assert (key in found) == made
-    assert said(found).config_map == "c"
+    assert messages(found).config_map == "c"
     if made:
         assert found[key]["data"] == config["data"]
 
@@ -167,7 +167,7 @@ def test_other_values() -> None:
     assert variables(found)["NVIDIA_DRIVER_ROOT"] == "/"
     assert found["Deployment", "aliquot-controller", "gpu-operator"]["spec"]["replicas"] == 2
     assert ("ServiceMonitor", "aliquot", "gpu-operator") in found
-    assert said(found) == settings.AgentSettings(
+    assert messages(found) == settings.AgentSettings(
         default_config="", device_plugin=False, labels=False, holders="drain", prediction="warn"
     )
 
@@ -214,11 +214,11 @@ def test_cert_manager_makes_the_certificate() -> None:
     assert found["ConfigMap", "aliquot-devices", "vms"]["data"]["webhook-cert-dir"] == mount["mountPath"]
     roles = [item for (kind, _, _), item in found.items() if kind in ("ClusterRole", "Role")]
     given = {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
-    # Who may change webhook configurations may everything, in the end.
+    # An account that may change webhook configurations has all rights in the end.
     assert not given & {"secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
 
 
-def test_with_cert_manager_harvesters_kinds_wait_once_it_is_said() -> None:
+def test_with_cert_manager_harvesters_kinds_wait_once_it_is_reported() -> None:
     given = {"certManager": {"enabled": True, "failurePolicy": "Fail"}}
     found = rendered({"devices": {"enabled": True}, "webhook": given}, "vms")
     hooks = found["ValidatingWebhookConfiguration", "aliquot-webhook", ""]["webhooks"]
@@ -260,7 +260,7 @@ HTTPENDPOINT = "HTTPENDPOINT/NVIDIA-Linux-x86_64-vgpu-kvm.run"
 
 @pytest.mark.parametrize("location", ["", HTTPENDPOINT, f"http://{HTTPENDPOINT}", "/srv/driver.run", "http://files"])
 def test_could_not_resolve_host_httpendpoint(location: str) -> None:
-    """harvester/harvester#5112: the placeholder was installed, and the driver's pod crashed for ever."""
+    # harvester/harvester#5112: the placeholder was installed, and the driver's pod crashed for ever.
     toolkit = {"enabled": True, "location": location, "image": {"tag": "v1.5.1"}}
     with pytest.raises(HelmRenderError, match="give the URL of the vGPU host driver's"):
         helm({"driverToolkit": toolkit})
@@ -283,7 +283,7 @@ def test_turned_off_it_makes_nothing() -> None:
         ({"migManager": {"config": {"create": True, "data": {"config.yaml": "x"}}}}, "needs migManager.config.name"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], word: str) -> None:
+def test_impossible_values_are_refused(values: dict[str, Any], word: str) -> None:
     with pytest.raises((HelmRenderError, HelmValuesError), match=re.escape(word)):
         helm(values)
 
@@ -303,7 +303,7 @@ def test_network_policies_as_the_values_say() -> None:
     assert (controller["policyTypes"], controller["egress"]) == (["Ingress", "Egress"], out)
     off = rendered({"networkPolicy": {"enabled": False}, "devices": {"enabled": True}})
     assert not [key for key in off if key[0] == "NetworkPolicy"]
-    with pytest.raises(HelmValuesError):  # an empty list would let everybody in
+    with pytest.raises(HelmValuesError):  # an empty list would admit all
         helm({"networkPolicy": {"metricsFrom": []}})
 
 

@@ -1,4 +1,4 @@
-"""The host's GPU services around a change, on a real bus: the real agent, and a systemd that is told what to do."""
+"""The host's GPU services around a change, on a real bus: the real agent, and a scripted systemd."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def agent(make_agent: MakeAgent, host: StandinHost) -> Agent:
 
 
 def orders(host: StandinHost) -> list[str]:
-    """What was asked of systemd, in order: ``StopUnit dcgm.service``."""
+    """Return the calls to systemd, in order: ``StopUnit dcgm.service``."""
     return [call for call in host.standin.calls if call.startswith(("StopUnit", "StartUnit"))]
 
 
@@ -49,7 +49,7 @@ ALL_RUN = {"nvsm.service": "active", "dcgm.service": "active", "own.service": "a
 
 def test_stopped_for_a_reset_and_started_in_reverse(agent: Agent, host: StandinHost) -> None:
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     assert [order.split()[1] for order in orders(host)] == [
         "nvsm.service",
         "dcgm.service",
@@ -62,23 +62,23 @@ def test_stopped_for_a_reset_and_started_in_reverse(agent: Agent, host: StandinH
 def test_a_change_without_reset_stops_nothing(agent: Agent, host: StandinHost) -> None:
     agent.sim.set_mode(0, True)
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     assert orders(host) == []
 
 
 def test_without_the_setting_nothing_is_stopped(agent: Agent, host: StandinHost) -> None:
     agent.environment["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] = "false"
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     assert orders(host) == []
 
 
 def test_an_edited_list_counts_at_the_next_change(agent: Agent, host: StandinHost) -> None:
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     before = len(orders(host))
     agent.configure("default-gpu-clients", {"clients.yaml": "version: v1\nsystemd-services: [own]\n"})
-    agent.wish("all-disabled")
+    agent.request("all-disabled")
     assert [order.split()[1] for order in orders(host)[before:]] == ["own.service", "own.service"]
     assert running(host) == ALL_RUN
 
@@ -86,7 +86,7 @@ def test_an_edited_list_counts_at_the_next_change(agent: Agent, host: StandinHos
 def test_a_list_that_cannot_be_read_fails_before_anything(agent: Agent, host: StandinHost) -> None:
     agent.configure("default-gpu-clients", {"clients.yaml": "version: v1\nsystemd-services: {dcgm: yes}\n"})
     agent.start()
-    agent.wish("all-1g.5gb", "failed", "InvalidClients")
+    agent.request("all-1g.5gb", "failed", "InvalidClients")
     assert orders(host) == []
     assert agent.writes() == []
     assert agent.deploy() == DEPLOY
@@ -95,7 +95,7 @@ def test_a_list_that_cannot_be_read_fails_before_anything(agent: Agent, host: St
 def test_a_change_that_fails_starts_them_again(agent: Agent, host: StandinHost) -> None:
     agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
     agent.start()
-    agent.wish("all-1g.5gb", "failed", "ApplyFailed")
+    agent.request("all-1g.5gb", "failed", "ApplyFailed")
     agent.until(lambda: running(host) == ALL_RUN, "services run again")
     assert agent.deploy() == DEPLOY
 
@@ -105,8 +105,8 @@ def test_one_that_does_not_start_is_named_and_tried_again(agent: Agent, host: St
     unit = host.standin.units["nvsm.service"]
     host.standin.on_order = lambda when, order: setattr(unit, "fails", True) if order.startswith("StopUnit") else None
     agent.start()
-    told = agent.wish("all-1g.5gb", "failed", "HostClientsDown")
-    assert "nvsm.service" in told["message"] + str(told.get("details"))
+    reported = agent.request("all-1g.5gb", "failed", "HostClientsDown")
+    assert "nvsm.service" in reported["message"] + str(reported.get("details"))
     assert agent.deploy() == DEPLOY
     host.standin.on_order = lambda when, order: None
     host.repair("nvsm.service")

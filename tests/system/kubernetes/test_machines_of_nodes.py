@@ -1,5 +1,5 @@
-"""From a GPU's object to a virtual machine that has a vGPU of it, and back: real agents on simulated nodes, kubelet's
-double, and the players of KubeVirt.
+"""From a GPU's object to a VM that has a vGPU of it, and back: real agents on simulated nodes, the kubelet double, and
+the simulated actors of KubeVirt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aliquot.sim.client import SimClient
 from support.cluster import Cluster
 from support.devicesagent import DevicesAgent, MakeDevices
 from support.kubevirt.machines import Launcher
-from support.kubevirt.players import World
+from support.kubevirt.players import VmCluster
 
 A2 = "0000:01:00.0"
 ONE, TWO, TEN = "0000:01:00.4", "0000:01:00.5", "0000:01:01.6"
@@ -25,20 +25,20 @@ PERMITTED = {
     "vfio": {"pciHostDevices": [{"pciVendorSelector": "10de:25b6", "resourceName": RESOURCE}]},
 }
 ENV = {"mdev": "MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q", "vfio": "PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q"}
-WORLDS = pytest.mark.parametrize("kernel", ["mdev", "vfio"])
+FRAMEWORKS = pytest.mark.parametrize("kernel", ["mdev", "vfio"])
 
 
 class Site:
-    """Nodes, agents and players. A launcher opens its devices on the simulated machine, as QEMU does."""
+    """Nodes, agents and simulated actors. A launcher opens its devices on the simulated machine, as QEMU does."""
 
     def __init__(self, cluster: Cluster, make: MakeDevices, kernel: str, count: int) -> None:
-        self.world = World(cluster)
-        self.world.install({key: [*rows] for key, rows in PERMITTED[kernel].items()})
+        self.environment = VmCluster(cluster)
+        self.environment.install({key: [*rows] for key, rows in PERMITTED[kernel].items()})
         self.kernel = kernel
         self.agents = [make(f"a2:{kernel}") for _ in range(count)]
         for agent in self.agents:
             start, stop = partial(_open, agent.sim), partial(_close, agent.sim)
-            node = self.world.node(agent.name, on_start=start, on_stop=stop)
+            node = self.environment.node(agent.name, on_start=start, on_stop=stop)
             agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
             agent.start()
 
@@ -47,11 +47,13 @@ class Site:
         return int(figures[resource]) if resource in figures else None
 
     def runs(self, name: str) -> Launcher:
-        self.world.until(lambda: self.world.phase(name) == "Running", f"{name} to run: {self.world.why(name)}", 60)
-        return self.world.launcher(name)
+        self.environment.until(
+            lambda: self.environment.phase(name) == "Running", f"{name} to run: {self.environment.why(name)}", 60
+        )
+        return self.environment.launcher(name)
 
-    def said(self, name: str) -> dict[str, dict[str, list[str]]]:
-        text = self.world.annotation(name, ALLOCATION_ANNOTATION)
+    def messages(self, name: str) -> dict[str, dict[str, list[str]]]:
+        text = self.environment.annotation(name, ALLOCATION_ANNOTATION)
         return dict(json.loads(text)) if text else {}
 
 
@@ -70,7 +72,7 @@ def site(cluster: Cluster, make_devices: MakeDevices, request: pytest.FixtureReq
     kernel, count = request.param
     made = Site(cluster, make_devices, kernel, count)
     yield made
-    made.world.close()
+    made.environment.close()
 
 
 def sites(count: int, *kernels: str) -> pytest.MarkDecorator:
@@ -79,91 +81,95 @@ def sites(count: int, *kernels: str) -> pytest.MarkDecorator:
 
 @sites(2, "mdev", "vfio")
 def test_from_enable_to_a_machine_with_a_vgpu_and_back(site: Site) -> None:
-    """The walk through of the vGPU documentation, on two nodes with one vGPU each."""
-    world, (first, second) = site.world, site.agents
+    # The walk-through of the vGPU documentation, on two nodes with one vGPU each.
+    environment, (first, second) = site.environment, site.agents
     for agent, function in ((first, ONE), (second, TEN)):
         agent.enabled(A2)
         agent.carrying(function)
-    world.until(lambda: [site.offered(a) for a in site.agents] == [1, 1], "one vGPU on each node")
+    environment.until(lambda: [site.offered(a) for a in site.agents] == [1, 1], "one vGPU on each node")
     places = {}
     for name in ("one", "two"):
-        world.create(name, gpus=[RESOURCE])
+        environment.create(name, gpus=[RESOURCE])
         launcher = site.runs(name)
         places[launcher.node] = name
         assert list(launcher.environment) == [ENV[site.kernel]]
     assert set(places) == {first.name, second.name}
-    world.create("three", gpus=[RESOURCE])
-    world.until(lambda: world.why("three") == f"0/2 nodes are available: 2 Insufficient {RESOURCE}.", "no third")
+    environment.create("three", gpus=[RESOURCE])
+    environment.until(
+        lambda: environment.why("three") == f"0/2 nodes are available: 2 Insufficient {RESOURCE}.", "no third"
+    )
 
     name = places[first.name]
-    first.until(lambda: site.said(name), "the annotation")
-    assert site.said(name) == {"gpus": {RESOURCE: [object_name(first.name, ONE)]}}
+    first.until(lambda: site.messages(name), "the annotation")
+    assert site.messages(name) == {"gpus": {RESOURCE: [object_name(first.name, ONE)]}}
     first.set("vgpudevices", ONE, {"enabled": False})
     first.until(lambda: first.condition("vgpudevices", ONE).get("status") == "False", "the refusal")
-    told = first.condition("vgpudevices", ONE)
-    assert (told["reason"], first.vgpus()) == ("Held", {ONE: TYPE}), told
-    world.until(lambda: site.offered(first) == 0, "it is offered no more")
-    assert world.phase(name) == "Running"
+    reported = first.condition("vgpudevices", ONE)
+    assert (reported["reason"], first.vgpus()) == ("Held", {ONE: TYPE}), reported
+    environment.until(lambda: site.offered(first) == 0, "it is offered no more")
+    assert environment.phase(name) == "Running"
 
-    world.stop(name)
-    world.until(lambda: world.instance(name) is None, "the machine to stop")
-    first.until(lambda: first.vgpus() == {}, "the vGPU to go, once nobody has it")
-    first.until(lambda: not site.said(name), "the annotation to go")
-    devices = world.machine(name)["spec"]["template"]["spec"]["domain"]["devices"]["gpus"]
+    environment.stop(name)
+    environment.until(lambda: environment.instance(name) is None, "the machine to stop")
+    first.until(lambda: first.vgpus() == {}, "the vGPU to go, once it is idle")
+    first.until(lambda: not site.messages(name), "the annotation to go")
+    devices = environment.machine(name)["spec"]["template"]["spec"]["domain"]["devices"]["gpus"]
     assert [each["name"] for each in devices] == [object_name(first.name, ONE)], "what it had"
-    world.settle()
-    assert world.phase("three") == "Scheduling"
+    environment.settle()
+    assert environment.phase("three") == "Scheduling"
 
     first.carrying(TWO)
     assert site.runs("three").node == first.name
-    first.until(lambda: site.said("three") == {"gpus": {RESOURCE: [object_name(first.name, TWO)]}}, "its annotation")
+    first.until(
+        lambda: site.messages("three") == {"gpus": {RESOURCE: [object_name(first.name, TWO)]}}, "its annotation"
+    )
 
 
 @sites(1, "mdev", "vfio")
 def test_an_agent_that_is_replaced_disturbs_no_machine(site: Site) -> None:
-    """Our own upgrade: the plugin's sockets go and come, and what kubelet gave stays given."""
-    world, (agent,) = site.world, site.agents
+    # Our own upgrade: the plugin's sockets go and come, and the kubelet's allocations stay.
+    environment, (agent,) = site.environment, site.agents
     agent.enabled(A2)
     agent.carrying(ONE)
     agent.carrying(TWO)
-    world.until(lambda: site.offered(agent) == 2, "two vGPUs")
-    world.create("one", gpus=[RESOURCE])
+    environment.until(lambda: site.offered(agent) == 2, "two vGPUs")
+    environment.create("one", gpus=[RESOURCE])
     first = site.runs("one")
     calls = len(agent.writes())
     assert agent.stop() == 0
-    world.until(lambda: site.offered(agent) == 0, "nobody offers anything")
-    assert world.phase("one") == "Running"
+    environment.until(lambda: site.offered(agent) == 0, "no plugin offers anything")
+    assert environment.phase("one") == "Running"
     agent.start()
-    world.until(lambda: site.offered(agent) == 2, "both are there again")
+    environment.until(lambda: site.offered(agent) == 2, "both are there again")
     assert len(agent.writes()) == calls
-    world.create("two", gpus=[RESOURCE])
+    environment.create("two", gpus=[RESOURCE])
     second = site.runs("two")
-    assert world.launcher("one") == first
+    assert environment.launcher("one") == first
     assert first.environment != second.environment, "no vGPU twice"
 
 
 @sites(1, "mdev")
-def test_a_kubelet_that_restarts_is_told_of_the_vgpus_again(site: Site) -> None:
-    world, (agent,) = site.world, site.agents
+def test_a_kubelet_that_restarts_is_reported_of_the_vgpus_again(site: Site) -> None:
+    environment, (agent,) = site.environment, site.agents
     agent.enabled(A2)
     agent.carrying(ONE)
-    world.until(lambda: site.offered(agent) == 1, "one vGPU")
-    world.machines[agent.name].restart_kubelet()
-    world.create("one", gpus=[RESOURCE])
+    environment.until(lambda: site.offered(agent) == 1, "one vGPU")
+    environment.machines[agent.name].restart_kubelet()
+    environment.create("one", gpus=[RESOURCE])
     site.runs("one")
 
 
 @sites(1, "vfio")
 def test_exhausted_and_withdrawn_types_read_zero(site: Site) -> None:
-    """As in the documentation's listing of a node: a type that was configured once stays, as 0."""
-    world, (agent,) = site.world, site.agents
+    # As in the documentation's listing of a node: a type that was configured once stays, as 0.
+    environment, (agent,) = site.environment, site.agents
     agent.enabled(A2)
     agent.carrying(ONE, "NVIDIA A2-4C")
-    world.until(lambda: agent.node()["status"]["allocatable"].get("nvidia.com/NVIDIA_A2-4C") == "1", "a 4C")
+    environment.until(lambda: agent.node()["status"]["allocatable"].get("nvidia.com/NVIDIA_A2-4C") == "1", "a 4C")
     agent.set("vgpudevices", ONE, {"enabled": False})
     agent.until(lambda: agent.vgpus() == {}, "the 4C to go")
     agent.carrying(ONE, TYPE)
-    world.until(lambda: site.offered(agent) == 1, "a 4Q")
+    environment.until(lambda: site.offered(agent) == 1, "a 4Q")
     figures = agent.node()["status"]["allocatable"]
     assert (figures["nvidia.com/NVIDIA_A2-4C"], figures[RESOURCE]) == ("0", "1")
 
@@ -171,31 +177,31 @@ def test_exhausted_and_withdrawn_types_read_zero(site: Site) -> None:
 @sites(1, "mdev", "vfio")
 def test_after_a_reboot_the_machine_has_its_vgpu_again(site: Site) -> None:
     """Capacity was 0 for good after a power loss, and the machine could not be scheduled."""
-    world, (agent,) = site.world, site.agents
+    environment, (agent,) = site.environment, site.agents
     agent.enabled(A2)
     agent.carrying(ONE)
     agent.carrying(TEN)
-    world.until(lambda: site.offered(agent) == 2, "two vGPUs")
-    world.create("one", gpus=[RESOURCE])
+    environment.until(lambda: site.offered(agent) == 2, "two vGPUs")
+    environment.create("one", gpus=[RESOURCE])
     before = site.runs("one")
-    agent.until(lambda: site.said("one"), "the annotation")
+    agent.until(lambda: site.messages("one"), "the annotation")
     agent.kill()
     agent.sim.reboot()
-    world.lose(agent.name)
+    environment.lose(agent.name)
     assert agent.vgpus() == {}
-    world.machines[agent.name].restart_kubelet()
-    world.until(lambda: site.offered(agent) == 0, "nobody has anything to offer")
+    environment.machines[agent.name].restart_kubelet()
+    environment.until(lambda: site.offered(agent) == 0, "no plugin offers anything")
     agent.start()
-    world.until(lambda: site.offered(agent) == 2, "both vGPUs, and no third", 60)
+    environment.until(lambda: site.offered(agent) == 2, "both vGPUs, and no third", 60)
     after = site.runs("one")
     assert after.pod != before.pod
-    agent.until(lambda: site.said("one"), "the annotation")
+    agent.until(lambda: site.messages("one"), "the annotation")
 
 
 @sites(1, "mdev")
 def test_a_whole_gpu_goes_to_a_machine_and_comes_back(site: Site) -> None:
-    """A claim that is deleted while a machine runs is let go when the machine has stopped, and not before."""
-    world, (agent,) = site.world, site.agents
+    # A claim that is deleted while a VM runs is released when the VM has stopped, and not before.
+    environment, (agent,) = site.environment, site.agents
     agent.until(lambda: agent.one("pcidevices", A2), "the function's object")
     name = object_name(agent.name, A2)
     claim = {
@@ -208,17 +214,17 @@ def test_a_whole_gpu_goes_to_a_machine_and_comes_back(site: Site) -> None:
     agent.call("POST", path, claim)
     agent.until(lambda: agent.one("pcideviceclaims", A2).get("status", {}).get("passthroughEnabled"), "the hand-over")
     resource = agent.one("pcidevices", A2)["status"]["resourceName"]
-    world.until(lambda: site.offered(agent, resource) == 1, f"{resource} to be offered")
-    world.permit({"pciHostDevices": [{"pciVendorSelector": "10de:25b6", "resourceName": resource}]})
-    world.create("one", host_devices=[resource])
+    environment.until(lambda: site.offered(agent, resource) == 1, f"{resource} to be offered")
+    environment.permit({"pciHostDevices": [{"pciVendorSelector": "10de:25b6", "resourceName": resource}]})
+    environment.create("one", host_devices=[resource])
     launcher = site.runs("one")
     assert list(launcher.environment.values()) == [A2]
-    agent.until(lambda: site.said("one") == {"hostdevices": {resource: [name]}}, "the annotation")
+    agent.until(lambda: site.messages("one") == {"hostdevices": {resource: [name]}}, "the annotation")
     agent.call("DELETE", f"{path}/{name}")
-    world.until(lambda: site.offered(agent, resource) == 0, "it to be offered no more")
+    environment.until(lambda: site.offered(agent, resource) == 0, "it to be offered no more")
     agent.at_rest(2)
     assert agent.one("pcideviceclaims", A2)["status"]["passthroughEnabled"], "a machine has it"
-    world.stop("one")
-    world.until(lambda: world.instance("one") is None, "the machine to stop")
+    environment.stop("one")
+    environment.until(lambda: environment.instance("one") is None, "the machine to stop")
     agent.until(lambda: not agent.one("pcideviceclaims", A2), "the claim to go")
     agent.until(lambda: agent.status_of("pcidevices", A2).get("kernelDriverInUse") == "nvidia", "its driver again")

@@ -9,9 +9,9 @@ from aliquot.kubernetes.manifests import webhooks
 from aliquot.kubernetes.manifests.values import IMAGE, Values
 from support.cluster import Cluster
 from support.kubevirt.definitions import definitions
-from system.kubernetes.machines_world import API, KUBEVIRT
-from system.kubernetes.machines_world import item as made
-from system.kubernetes.rights_world import DEPLOY, NS, ROOT, manifests, path_of
+from system.kubernetes.agent_rights import DEPLOY, NS, ROOT, manifests, path_of
+from system.kubernetes.vm_rights import API, KUBEVIRT
+from system.kubernetes.vm_rights import item as made
 
 MACHINES = ROOT / "kubernetes-machines"
 
@@ -30,7 +30,7 @@ def test_kubectl_apply_takes_the_folder_twice(cluster: Cluster, how: tuple[str, 
 
 @pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
 def test_the_folders_for_containers_and_machines_go_together(cluster: Cluster, how: tuple[str, ...]) -> None:
-    """Applied one after the other, twice, nothing is written the second time: what both have is the same."""
+    # Applied one after the other, twice, nothing is written the second time: common objects are the same.
     crds = ("apply", *how, "-f", str(ROOT / "crds"))
     folders = ("apply", *how, "-f", str(DEPLOY), "-f", str(MACHINES))
     cluster.kubectl(*crds)
@@ -42,28 +42,30 @@ def test_the_folders_for_containers_and_machines_go_together(cluster: Cluster, h
     assert {path: cluster.get(path)["metadata"]["resourceVersion"] for path in versions} == versions
 
 
-def test_harvesters_kinds_cannot_be_changed_while_nobody_answers_and_machines_can(cluster: Cluster) -> None:
-    """failurePolicy Fail for wishes, Ignore for what runs; and nothing waits for what was only installed."""
+def test_harvesters_kinds_cannot_be_changed_while_no_webhook_answers_and_machines_can(cluster: Cluster) -> None:
+    # failurePolicy Fail for requests, Ignore for running VMs. Without webhook configurations, no write waits.
     cluster.apply(definitions())
     cluster.kubectl("apply", "-f", str(ROOT / "crds"))
     cluster.kubectl("apply", "-f", str(MACHINES))
-    wish = made("sriovgpudevices")
-    assert cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", wish).status == 201
+    request = made("sriovgpudevices")
+    assert cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", request).status == 201
     for each in webhooks.configurations(Values()):
         cluster.apply(each)
     devices = {"gpus": [{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}
     spec = {"running": False, "template": {"spec": {"domain": {"devices": devices}}}}
     machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm"}, "spec": spec}
     folder = f"{KUBEVIRT}/namespaces/default/virtualmachines"
-    cluster.wait(lambda: cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", wish).status == 500, "webhooks")
-    answer = cluster.request("POST", f"{API}/sriovgpudevices", wish)
+    cluster.wait(
+        lambda: cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", request).status == 500, "webhooks"
+    )
+    answer = cluster.request("POST", f"{API}/sriovgpudevices", request)
     assert answer.status == 500
     assert 'failed calling webhook "devices.aliquot.dev"' in answer.body["message"]
     assert cluster.request("POST", folder, machine).status == 201
 
 
 def test_no_manifest_names_an_image_that_no_node_has() -> None:
-    """What stands there is not the name of an image: repositories are in lower case."""
+    # The placeholder is not the name of an image: repositories are in lower case.
     images = [
         container["image"]
         for folder in ("kubernetes", "kubernetes-machines", "kubernetes-beside-operator")
@@ -76,7 +78,7 @@ def test_no_manifest_names_an_image_that_no_node_has() -> None:
 
 
 def test_the_files_of_a_folder_can_be_joined_and_keep_the_image(cluster: Cluster) -> None:
-    """As the pages do it, with sed; applied again with another image nothing else is written."""
+    # As the pages do it, with sed. Applied again with another image, nothing else is written.
     joined = "".join(path.read_text() for path in sorted(DEPLOY.glob("*.yaml")))
     for tag in ("1", "2"):
         given = joined.replace(f"image: {IMAGE}", f"image: registry.example/aliquot:{tag}")
@@ -104,7 +106,7 @@ def test_kubectl_finds_the_pods_by_their_old_names(cluster: Cluster) -> None:
     assert found == "nvidia-mig-manager"
 
 
-def test_kubectl_delete_takes_all_of_it_away(cluster: Cluster) -> None:
+def test_kubectl_delete_takes_all_of_it_unavailable(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", str(DEPLOY))
     cluster.kubectl("delete", "--wait=false", "-f", str(DEPLOY))
     for item in manifests():

@@ -1,6 +1,6 @@
-"""Pods that ask for a profile: what they get, who keeps them, and what a change of geometry does about them.
+"""Pods that request a profile: their allocation, who keeps them, and the effects of a change of geometry.
 
-The kubelet is a double that speaks the real protocol; containers are real where podman runs (tests/system/containers).
+The kubelet is a double that speaks the real protocol; containers are real if podman runs (tests/system/containers).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def kubelet_root() -> Iterator[Path]:
 
 
 class Runs:
-    """Runs containers by podman with the CDI devices that the plugin named, and keeps what they print."""
+    """A runner of containers by podman with the CDI devices that the plugin named. It keeps their output."""
 
     def __init__(self, podman: Podman) -> None:
         self.podman = podman
-        self.said: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
         self.node: NodeDouble | None = None
 
     def start(self, pod: Pod, container: Container, options: RunOptions) -> None:
@@ -55,7 +55,7 @@ class Runs:
 
     def _run(self, pod: Pod, container: Container, options: RunOptions) -> None:
         done = self.podman.run(*container.command, devices=options.cdi_devices, env={"PYTHONPATH": "/opt/nvml"})
-        self.said[pod.name] = done.out + done.err
+        self.messages[pod.name] = done.out + done.err
         if self.node is not None:
             self.node.ended(pod.namespace, pod.name, "Succeeded" if done.code == 0 else "Failed")
 
@@ -64,7 +64,7 @@ class Runs:
 
 
 def attached(agent: Agent, root: Path, runner: Runs | None = None) -> NodeDouble:
-    """The node double of an agent that is not started yet."""
+    """Build the node double of an agent that is not started yet."""
 
     def request(method: str, path: str, body: object, kind: str) -> tuple[int, object]:
         answer = agent.cluster.request(method, path, body, {"Content-Type": kind})
@@ -80,12 +80,12 @@ def attached(agent: Agent, root: Path, runner: Runs | None = None) -> NodeDouble
 
 @pytest.fixture
 def node(make_agent: MakeAgent, kubelet_root: Path) -> Iterator[tuple[Agent, NodeDouble]]:
-    """A node with one GPU in seven pieces, and its kubelet. Its agent may evict pods."""
+    """Build a node with one GPU in seven instances, and its kubelet. Its agent may evict pods."""
     agent = make_agent("a100-sxm4-40gb")
     apply(agent.cluster, EVICTIONS)
     double = attached(agent, kubelet_root)
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven pieces")
     yield agent, double
     agent.kill()
@@ -97,7 +97,7 @@ def allocatable(agent: Agent) -> dict[str, str]:
 
 
 def pod(agent: Agent, name: str, resource: str = "nvidia.com/mig-1g.5gb", **more: object) -> None:
-    """A pod that asks for one piece, bound by the scheduler of one node."""
+    """Create a pod that requests one device, bound by the scheduler of one node."""
     main: Object = {"name": "main", "image": "x", "resources": {"limits": {resource: "1"}}}
     main |= more
     agent.create(
@@ -113,7 +113,7 @@ def phase(agent: Agent, name: str) -> str:
 
 
 def test_a_pod_runs_and_sees_exactly_one_mig_device(make_agent: MakeAgent, kubelet_root: Path, tmp_path: Path) -> None:
-    """As NVIDIA's documentation verifies it, in a real container."""
+    # As NVIDIA's documentation verifies it, in a real container.
     if reason := unusable():
         pytest.skip(reason)
     agent = make_agent("a100-sxm4-40gb*2")
@@ -123,11 +123,11 @@ def test_a_pod_runs_and_sees_exactly_one_mig_device(make_agent: MakeAgent, kubel
     double = attached(agent, kubelet_root, runs)
     try:
         agent.start()
-        agent.wish("all-balanced")
+        agent.request("all-balanced")
         agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "4", "allocatable")
         pod(agent, "one", command=[python(), "-c", LIST])
         agent.until(lambda: phase(agent, "one") in ("Succeeded", "Failed"), "the pod to end", 60)
-        lines = runs.said["one"].split("\n")
+        lines = runs.messages["one"].split("\n")
         assert phase(agent, "one") == "Succeeded", lines
         gpus, migs = [w for w in lines if w.startswith("gpu ")], [w for w in lines if w.startswith("mig ")]
         assert len(gpus) == 1
@@ -147,11 +147,11 @@ def test_a_pod_runs_and_sees_exactly_one_mig_device(make_agent: MakeAgent, kubel
 
 
 def test_a_pod_that_asks_for_what_is_not_there_waits(node: tuple[Agent, NodeDouble]) -> None:
-    """The twin, and the repartition that makes it run."""
+    # The twin, and the repartition that makes it run.
     agent, _ = node
     pod(agent, "big", "nvidia.com/mig-3g.20gb")
     agent.until(lambda: phase(agent, "big") == "Pending", "pending")
-    agent.wish("all-3g.20gb")
+    agent.request("all-3g.20gb")
     agent.until(lambda: phase(agent, "big") == "Running", "running")
     assert allocatable(agent)["nvidia.com/mig-1g.5gb"] == "0"
 
@@ -161,8 +161,8 @@ def test_a_pod_without_a_process_holds_its_instance(node: tuple[Agent, NodeDoubl
     pod(agent, "idle")
     agent.until(lambda: phase(agent, "idle") == "Running", "running")
     before = agent.writes()
-    told = agent.wish("all-3g.20gb", "failed", "Held")
-    assert "pod default/idle (main)" in told["message"]
+    reported = agent.request("all-3g.20gb", "failed", "Held")
+    assert "pod default/idle (main)" in reported["message"]
     assert agent.writes() == before
     assert agent.deploy() == DEPLOY
 
@@ -172,12 +172,12 @@ def test_wait_ends_when_the_pod_ends(node: tuple[Agent, NodeDouble]) -> None:
     pod(agent, "idle")
     agent.until(lambda: phase(agent, "idle") == "Running", "running")
     agent.patch({"metadata": {"annotations": {names.HOLDERS_ANNOTATION: "wait"}}})
-    agent.wish("all-3g.20gb", "pending", "WaitingForHolders")
+    agent.request("all-3g.20gb", "pending", "WaitingForHolders")
     agent.call("DELETE", "/api/v1/namespaces/default/pods/idle?gracePeriodSeconds=0")
     agent.reaches("success", "all-3g.20gb")
 
 
-def test_drain_evicts_the_holder_and_nobody_else(node: tuple[Agent, NodeDouble]) -> None:
+def test_drain_evicts_only_the_holder(node: tuple[Agent, NodeDouble]) -> None:
     agent, _ = node
     agent.settings("mig: {strategy: mixed}\nholders: {policy: drain}")
     pod(agent, "idle")
@@ -185,7 +185,7 @@ def test_drain_evicts_the_holder_and_nobody_else(node: tuple[Agent, NodeDouble])
         "pods", {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "a", "image": "x"}]}}, "default"
     )
     agent.until(lambda: phase(agent, "idle") == phase(agent, "other") == "Running", "running")
-    agent.wish("all-3g.20gb")
+    agent.request("all-3g.20gb")
     assert phase(agent, "idle") == "gone"
     assert phase(agent, "other") == "Running"
 
@@ -208,19 +208,20 @@ def test_drain_respects_a_budget_and_says_so(node: tuple[Agent, NodeDouble]) -> 
     agent.label(config="all-3g.20gb")
     agent.until(lambda: "disruption budget keep" in agent.status()["message"], "the budget, while it is waited for")
     assert agent.labels()[names.STATE_LABEL] == "pending"
-    told = agent.reaches("failed", "all-3g.20gb", "NotDrained")
-    assert "disruption budget" in told["message"]
+    reported = agent.reaches("failed", "all-3g.20gb", "NotDrained")
+    assert "disruption budget" in reported["message"]
     assert phase(agent, "idle") == "Running"
     assert agent.writes() == before
     assert agent.deploy() == DEPLOY
 
 
 def test_what_is_idle_stays_in_use_while_a_pod_is_waited_for(make_agent: MakeAgent, kubelet_root: Path) -> None:
-    """Two GPUs are to be cut anew, and a pod is on one of 14 devices. What it leaves is given to nobody again."""
+    # Two GPUs are to be partitioned again, and a pod is on one of 14 devices. The devices it releases are not allocated
+    # again.
     agent = make_agent("a100-sxm4-40gb*2")
     double = attached(agent, kubelet_root)
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "14", "all devices")
     agent.settings("holders: {policy: wait}")
     pod(agent, "first")
@@ -242,24 +243,24 @@ def test_what_is_idle_stays_in_use_while_a_pod_is_waited_for(make_agent: MakeAge
 
 
 def test_drain_without_the_right_to_evict_says_what_gives_it(make_agent: MakeAgent, kubelet_root: Path) -> None:
-    """The manifests give the right to evict only where it is asked for."""
+    # The manifests give the right to evict only if it is requested.
     agent = make_agent("a100-sxm4-40gb")
     double = attached(agent, kubelet_root)
     agent.start()
     agent.settings(
         "mig: {strategy: mixed}\nholders: {policy: drain, drain-seconds: 20}\ntimes: {retry-first-seconds: 5}"
     )
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven pieces")
     pod(agent, "idle")
     agent.until(lambda: phase(agent, "idle") == "Running", "running")
     before = agent.writes()
 
-    told = agent.wish("all-3g.20gb", "failed", "EvictionOff")
-    assert "policy 'drain'" in told["message"]
-    assert "default/idle" in told["message"]
-    assert "migManager.evictions=true" in told["nextStep"]
-    assert "optional/evictions.yaml" in told["details"][0]
+    reported = agent.request("all-3g.20gb", "failed", "EvictionOff")
+    assert "policy 'drain'" in reported["message"]
+    assert "default/idle" in reported["message"]
+    assert "migManager.evictions=true" in reported["nextStep"]
+    assert "kubectl apply -f deploy/kubernetes/optional/evictions.yaml" in reported["nextStep"]
     assert phase(agent, "idle") == "Running"
     assert agent.writes() == before
     assert agent.deploy() == DEPLOY
@@ -272,7 +273,7 @@ def test_drain_without_the_right_to_evict_says_what_gives_it(make_agent: MakeAge
 
 
 def test_only_what_is_in_the_way_is_asked_to_leave(node: tuple[Agent, NodeDouble]) -> None:
-    """A pod on an instance that the new geometry keeps stays where it is."""
+    # A pod on an instance that the new geometry keeps stays where it is.
     agent, _ = node
     pod(agent, "idle")
     agent.until(lambda: phase(agent, "idle") == "Running", "running")
@@ -282,7 +283,7 @@ def test_only_what_is_in_the_way_is_asked_to_leave(node: tuple[Agent, NodeDouble
     )
     agent.configure("custom", {"config.yaml": text})
     agent.settings("mig: {strategy: mixed, config-map: custom}\nholders: {policy: drain}")
-    agent.wish("want")
+    agent.request("want")
     assert phase(agent, "idle") == "Running"
     assert len(agent.geometry()[0]) == 2
 
@@ -293,7 +294,7 @@ def test_force_ends_the_pod_and_its_processes(node: tuple[Agent, NodeDouble]) ->
     pod(agent, "idle")
     agent.until(lambda: phase(agent, "idle") == "Running", "running")
     agent.sim.hold(0, agent.sim.show()["gpus"][0]["instances"][0]["id"])
-    agent.wish("all-3g.20gb")
+    agent.request("all-3g.20gb")
     assert phase(agent, "idle") == "gone"
 
 
@@ -316,26 +317,26 @@ def test_single_offers_the_pieces_as_gpus(make_agent: MakeAgent, kubelet_root: P
     double = attached(agent, kubelet_root)
     try:
         agent.start()
-        agent.wish("all-1g.5gb")
+        agent.request("all-1g.5gb")
         agent.until(lambda: allocatable(agent).get("nvidia.com/gpu") == "7", "seven")
         labels = agent.labels()
         assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
         assert labels["nvidia.com/gpu.count"] == "7"
-        told = agent.wish("all-balanced", "failed", "LabelsWouldBeInvalid")
-        assert "mixed" in told["nextStep"]
+        reported = agent.request("all-balanced", "failed", "LabelsWouldBeInvalid")
+        assert "mixed" in reported["nextStep"]
     finally:
         agent.kill()
         double.stop()
 
 
 def test_pods_get_devices_while_the_driver_hangs(make_agent: MakeAgent, kubelet_root: Path) -> None:
-    """What kubelet was offered stays offered, and is allocated; a kubelet that starts again gets it again."""
+    # Devices offered to the kubelet stay offered, and are allocated. A kubelet that starts again gets them again.
     agent = make_agent("a100-sxm4-40gb")
     agent.environment |= {VARIABLE: "1", "ALIQUOT_BACKEND": "shim"}
     double = attached(agent, kubelet_root)
     try:
         agent.start()
-        agent.wish("all-1g.5gb")
+        agent.request("all-1g.5gb")
         agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven devices")
         agent.sim.inject_fault("hang")
         agent.reaches("failed", "all-1g.5gb", "DriverHangs")

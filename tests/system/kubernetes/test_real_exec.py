@@ -1,6 +1,6 @@
 """Commands in real containers: a real API server, a real kubelet, a real runtime. Both versions of the protocol.
 
-The stand-in answers as was seen here (``standin/execs.py``).
+The stand-in answers as observed here (``standin/execs.py``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from system.kubernetes.realnode import RealNode, why_not
 T = TypeVar("T")
 UUIDS = ("b2107403-110c-45b0-af87-32cc91597b8a", "2a4cb2c6-1d33-4f5e-9b64-7fb3a2a4d0ee")
 VARIABLE = f"MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4A={','.join(UUIDS)}"
-SCRIPT = f"exec busybox env {VARIABLE} busybox sleep 3600"  # no shell sets a name with a hyphen, only kubelet does
+SCRIPT = f"exec busybox env {VARIABLE} busybox sleep 3600"  # no shell sets a name with a hyphen, only the kubelet does
 READY = "busybox mkdir -p /tmp; busybox --install -s /bin; busybox sleep 1; : > /tmp/ready; exec busybox sleep 3600"
 SH = ("busybox", "sh", "-c")
 
@@ -50,7 +50,7 @@ class Site:
         return asyncio.run(main())
 
     def run(self, *words: str, pod: str = "p", timeout_s: float = 20, stdin: bytes = b"") -> CommandResult:
-        return self.asking(lambda api: exec_(api, pod, "default", "main", words, timeout_s, stdin))
+        return self.asking(lambda api: exec_(api, pod, "default", "main", words, timeout_s, stdin=stdin))
 
     def pod(self, name: str, script: str) -> None:
         self.node.create(name, {}, script)
@@ -107,11 +107,11 @@ def test_input_and_its_end(site: Site) -> None:
 
 
 def test_a_command_that_does_not_end_runs_on(site: Site, protocol: str) -> None:
-    """Why a timeout is no failure that may be tried again: Kubernetes does not end it."""
+    # A timeout is not a failure that may be retried: Kubernetes does not end the command.
     word = f"30{protocol[1]}"
-    with pytest.raises(UnfinishedError, match="did not end within 1 s, and may still be running") as caught:
+    with pytest.raises(UnfinishedError, match="did not end within 1 s and may still run") as caught:
         site.run(*SH, f"echo begun; busybox sleep {word}", timeout_s=1)
-    assert caught.value.details == ("it had said: begun",)
+    assert caught.value.details == ("last output: begun",)
     assert f"busybox sleep {word}" in site.run("busybox", "ps").out
 
 
@@ -126,7 +126,8 @@ def test_a_container_that_ended_and_a_pod_that_never_was(site: Site, protocol: s
 
 
 def test_a_launcher_s_environment(site: Site) -> None:
-    """``env`` says what kubelet gave the container; here the first process was given it by its script, and is asked."""
+    # ``env`` prints the environment from the kubelet. Here the script of the first process sets it, so the test reads
+    # that process.
     text = site.run("busybox", "cat", "/proc/1/environ").out
     assert launcher.devices(text) == {"mdev": {"NVIDIA_COM_NVIDIA_A2-4A": UUIDS}, "pci": {}}
     assert site.run("busybox", *LAUNCHER_COMMAND).out.startswith("PATH=")
@@ -157,14 +158,14 @@ def test_a_driver_s_pod_is_ready_when_its_file_is_there(site: Site) -> None:
         programs = PodPrograms(api, pod, asyncio.get_running_loop())
         await asyncio.to_thread(programs.run, ["busybox", "uname"], 10)
 
-    with pytest.raises(NoDriverError, match="nothing can be run in pod default/driver"):
+    with pytest.raises(NoDriverError, match="no command can run in pod default/driver"):
         site.asking(gone)
 
 
-def test_a_kubelet_that_is_away(site: Site, protocol: str) -> None:
+def test_a_kubelet_that_is_unavailable(site: Site, protocol: str) -> None:
     site.node.stop()
     try:
-        with pytest.raises(ApiUnavailableError, match="the kubelet of pod default/p does not answer the API server"):
+        with pytest.raises(ApiUnavailableError, match="the API server cannot reach the kubelet of pod default/p"):
             site.run("busybox", "true")
     finally:
         site.node.start()

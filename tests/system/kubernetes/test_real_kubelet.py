@@ -1,5 +1,6 @@
-"""The device plugins with a kubelet: each test with the double and, where one can run, with a real kubelet and real
-containers that get their device by CDI.
+"""The device plugins with a kubelet: each test with the double and, if one can run, with a real kubelet.
+
+Real containers get their device by CDI.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SCRIPT = (
 
 
 class Site:
-    """A kubelet, the same for both kinds. ``admit`` gives the environment that the container sees."""
+    """A kubelet with one interface for both kinds. ``admit`` returns the environment that the container sees."""
 
     def __init__(self, kubelet: Kubelet | RealNode) -> None:
         self.kubelet = kubelet
@@ -84,7 +85,7 @@ def real_node(request: pytest.FixtureRequest) -> Iterator[RealNode]:
 
 
 def _write_cdi(node: RealNode) -> None:
-    """Device files that no driver answers for, and what the CDI names of the tests' devices stand for."""
+    """Write device files that no driver answers for, and the CDI entries of the tests' devices."""
     (node.folder / "dev").mkdir()
     found = []
     for n, device in enumerate([*devices(7), *devices(1, kind="3g")]):
@@ -116,10 +117,10 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 async def offered(site: Site, plugins: DevicePlugins, ones: int, threes: int = 0) -> None:
-    """Offer so many and wait until the node has them."""
+    """Offer so many devices and wait until the node has them."""
     await plugins.publish(offer(ones=devices(ones), threes=devices(threes, kind="3g")))
-    wished = {ONE_G: ones, THREE_G: threes}
-    await until(lambda: site.figures == (wished, wished), 60)
+    requested = {ONE_G: ones, THREE_G: threes}
+    await until(lambda: site.figures == (requested, requested), 60)
 
 
 def test_seven_become_four(site: Site) -> None:
@@ -167,7 +168,7 @@ def test_a_kubelet_that_restarts_knows_its_pods_and_gets_the_devices_again(site:
     go(scenario)
 
 
-def test_a_held_device_goes_to_nobody(site: Site) -> None:
+def test_a_held_device_is_not_allocated(site: Site) -> None:
     async def scenario() -> None:
         async with running(site.directory, timing=TIMING) as plugins:
             await offered(site, plugins, 2)

@@ -1,4 +1,4 @@
-"""Every right of the table is used by a test, and everything else is refused."""
+"""Every right of the table is used by a test, and all other requests are refused."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pytest
 from aliquot.kubernetes.manifests.rbac import RIGHTS
 from support.cluster import Cluster, RealCluster, StandinCluster
 from support.cluster_real import RealServer
-from system.kubernetes.door import Answer
-from system.kubernetes.refusals import AGENT_MAY_NOT, CONTROLLER_MAY_NOT, DRY, EVICTIONS, Try
-from system.kubernetes.rights_world import (
+from system.kubernetes.agent_rights import (
     AGENT,
     CONTROLLER,
     DEPLOY,
     OTHER_NODE,
     OWN_NODE,
     USES,
-    World,
+    Environment,
     eviction,
     manifests,
     patch_node,
     path_of,
 )
+from system.kubernetes.api_user import Answer
+from system.kubernetes.refusals import AGENT_MAY_NOT, CONTROLLER_MAY_NOT, DRY, EVICTIONS, Try
 
 OURS = (AGENT, CONTROLLER)
 EACH = sorted(
@@ -33,32 +33,34 @@ OPTIONAL = DEPLOY / "optional/evictions.yaml"
 REFUSALS = [(AGENT, each) for each in AGENT_MAY_NOT] + [(CONTROLLER, each) for each in CONTROLLER_MAY_NOT]
 
 
-def built(cluster: Cluster) -> Iterator[World]:
-    """One world for all tests of this file: nothing here depends on what another test did."""
-    world = World(cluster, [*manifests(), *manifests(OPTIONAL)])
-    world.mark()
+def built(cluster: Cluster) -> Iterator[Environment]:
+    """Provide one environment for all tests of this file: none depends on another."""
+    cluster_environment = Environment(cluster, [*manifests(), *manifests(OPTIONAL)])
+    cluster_environment.mark()
     # A real server takes a moment to follow new policies.
     judged = [*REFUSALS, *((AGENT, each) for each in EVICTIONS)]
-    cluster.wait(lambda: all(a(world, who, DRY).status == 403 for who, a in judged if a.words), "the policies")
-    yield world
-    world.close()
+    cluster.wait(
+        lambda: all(a(cluster_environment, who, DRY).status == 403 for who, a in judged if a.words), "the policies"
+    )
+    yield cluster_environment
+    cluster_environment.close()
     cluster.close()
 
 
 @pytest.fixture(scope="module")
-def standin_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def standin_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     yield from built(StandinCluster(tmp_path_factory.mktemp("rights")))
 
 
 @pytest.fixture(scope="module")
-def real_world(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def real_environment(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     cluster = RealCluster(real_server, tmp_path_factory.mktemp("rights"))
     yield from built(cluster)
 
 
 @pytest.fixture(scope="module", params=["standin", "real"])
-def world(request: pytest.FixtureRequest) -> World:
-    found: World = request.getfixturevalue(f"{request.param}_world")
+def environment(request: pytest.FixtureRequest) -> Environment:
+    found: Environment = request.getfixturevalue(f"{request.param}_environment")
     return found
 
 
@@ -69,46 +71,46 @@ def test_each_right_has_a_use_and_each_use_a_right() -> None:
 
 
 @pytest.mark.parametrize(("who", "resource", "verb"), EACH)
-def test_a_right_is_there(world: World, who: str, resource: str, verb: str) -> None:
-    door = world.controller if who == CONTROLLER else world.agent
-    answer = USES[who, resource][verb](world, door)
+def test_a_right_is_there(environment: Environment, who: str, resource: str, verb: str) -> None:
+    client = environment.controller if who == CONTROLLER else environment.agent
+    answer = USES[who, resource][verb](environment, client)
     assert answer.allowed, answer.message
 
 
 @pytest.mark.parametrize(("who", "attempt"), REFUSALS, ids=[f"{who}: {each.what}" for who, each in REFUSALS])
-def test_everything_else_is_refused(world: World, who: str, attempt: Try) -> None:
-    _refused(world, who, attempt)
+def test_everything_else_is_refused(environment: Environment, who: str, attempt: Try) -> None:
+    _refused(environment, who, attempt)
 
 
 @pytest.mark.parametrize("attempt", EVICTIONS, ids=[each.what for each in EVICTIONS])
-def test_evictions_that_a_policy_refuses(world: World, attempt: Try) -> None:
-    _refused(world, AGENT, attempt)
+def test_evictions_that_a_policy_refuses(environment: Environment, attempt: Try) -> None:
+    _refused(environment, AGENT, attempt)
 
 
-def _refused(world: World, who: str, attempt: Try) -> None:
-    world.mark()
-    answer = attempt(world, who)
+def _refused(cluster_environment: Environment, who: str, attempt: Try) -> None:
+    cluster_environment.mark()
+    answer = attempt(cluster_environment, who)
     assert answer.status == 403, f"{answer.status} {answer.message}"
     assert attempt.words in answer.message
 
 
-def test_evictions_are_off_until_the_optional_file_is_applied(world: World) -> None:
+def test_evictions_are_off_until_the_optional_file_is_applied(environment: Environment) -> None:
     def evict(name: str) -> Answer:
-        path = world.pod(name, OWN_NODE)
-        return world.agent.ask("POST", f"{path}/eviction{DRY}", eviction(name, "default"))
+        path = environment.pod(name, OWN_NODE)
+        return environment.agent.ask("POST", f"{path}/eviction{DRY}", eviction(name, "default"))
 
     assert not [item for item in manifests() if "pods/eviction" in str(item.get("rules", ""))]
     for item in manifests(OPTIONAL):
-        world.admin.ask("DELETE", path_of(item))
-    world.cluster.wait(lambda: evict("stays").status == 403, "the right to be gone")
+        environment.admin.ask("DELETE", path_of(item))
+    environment.cluster.wait(lambda: evict("stays").status == 403, "the right to be gone")
     assert 'cannot create resource "pods/eviction"' in evict("stays").message
     for item in manifests(OPTIONAL):
-        world.admin.apply(path_of(item), item)
-    world.cluster.wait(lambda: evict("stays").allowed, "the right to be back")
+        environment.admin.apply(path_of(item), item)
+    environment.cluster.wait(lambda: evict("stays").allowed, "the right to be back")
 
 
-def test_others_are_not_looked_at(world: World) -> None:
-    """The policies are about our accounts alone: an administrator does all of this."""
+def test_others_are_not_looked_at(environment: Environment) -> None:
+    # The policies are only about our accounts: an administrator does all of this.
     body = {"metadata": {"labels": {"zone": "b", "nvidia.com/mig.config": "x"}, "annotations": {"a.b/c": "d"}}}
-    assert patch_node(world.admin, OTHER_NODE, body).status == 200
-    assert world.admin.ask("DELETE", world.pod("far-2", OTHER_NODE)).status == 200
+    assert patch_node(environment.admin, OTHER_NODE, body).status == 200
+    assert environment.admin.ask("DELETE", environment.pod("far-2", OTHER_NODE)).status == 200

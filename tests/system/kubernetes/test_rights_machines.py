@@ -1,4 +1,4 @@
-"""Every right for virtual machines is used by a test, and everything else is refused."""
+"""Every right for VMs is used by a test, and all other requests are refused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.manifests.rbac import RIGHTS
 from support.cluster import Cluster, RealCluster, StandinCluster
 from support.cluster_real import RealServer
-from system.kubernetes.door import Answer
-from system.kubernetes.machines_world import (
+from system.kubernetes.agent_rights import CONTROLLER, NS, OTHER_NODE, OWN_NODE, patch_node
+from system.kubernetes.api_user import Answer
+from system.kubernetes.refusals import OWNED
+from system.kubernetes.vm_rights import (
     ADMISSION,
     API,
     DEVICES,
@@ -29,30 +31,28 @@ from system.kubernetes.machines_world import (
     SETTINGS,
     USES,
     WEBHOOK,
-    MachinesWorld,
+    VmEnvironment,
     event,
     item,
     path,
 )
-from system.kubernetes.refusals import OWNED
-from system.kubernetes.rights_world import CONTROLLER, NS, OTHER_NODE, OWN_NODE, patch_node
 
 EACH = sorted({(right.account, right.resource, verb) for right in RIGHTS if right.devices for verb in right.verbs})
 EVENTS = "/api/v1/namespaces/default/events"
-OWN, WISH, NODE = "objects of its own node alone", "changes none", "its own node alone"
+OWN, REQUEST, NODE = "only objects of its own node", "may not change spec", "only its own node"
 LABEL: Any = {"metadata": {"labels": {"a": "other"}}}
 NOTE: Any = {"metadata": {"annotations": {"a": "b"}}}
 NEEDED: Any = {"metadata": {"labels": {names.DRIVER_NEEDED_LABEL: "true"}}}
 CORDON: Any = {"spec": {"unschedulable": True}}
-CLAIM, OWN_PATH, FAR_PATH = path("pcideviceclaims"), f"/api/v1/nodes/{OWN_NODE}", f"/api/v1/nodes/{OTHER_NODE}"
-FAR_VGPU, VM_EVENT = f"{OTHER_NODE}-000008004", event("vm", "VirtualMachine", "kubevirt.io/v1")
-FINALIZERS = "takes finalizers off"
-SHOWN = "<node>-vgpus of its own node alone"
-RENAME, ENTER = "renames", "reads 'env' in launchers, alone"
+CLAIM, OWN_PATH, REMOTE_PATH = path("pcideviceclaims"), f"/api/v1/nodes/{OWN_NODE}", f"/api/v1/nodes/{OTHER_NODE}"
+REMOTE_VGPU, VM_EVENT = f"{OTHER_NODE}-000008004", event("vm", "VirtualMachine", "kubevirt.io/v1")
+FINALIZERS = "may remove finalizers"
+SHOWN = "<node>-vgpus of its own node"
+RENAME, ENTER = "may rename", "'env' in launchers"
 
 
 class Try(msgspec.Struct, frozen=True):
-    """``who`` is an account, or ``loose`` for the devices agent's with a token of no pod."""
+    """``who`` is an account, or ``loose`` for the devices agent's account with a token that is not bound to a pod."""
 
     who: str
     what: str
@@ -61,8 +61,8 @@ class Try(msgspec.Struct, frozen=True):
     path: str
     body: Any = None
 
-    def __call__(self, world: MachinesWorld) -> Answer:
-        return world.door(self.who).ask(self.method, self.path, self.body)
+    def __call__(self, cluster_environment: VmEnvironment) -> Answer:
+        return cluster_environment.user(self.who).ask(self.method, self.path, self.body)
 
 
 def _machine(**devices: Any) -> Any:
@@ -81,7 +81,7 @@ def _of_others(plural: str) -> list[Try]:
     ]
 
 
-# What Kubernetes fills with a token of whatever account of the namespace it names.
+# Kubernetes fills such a Secret with a token of the account that it names, whichever it is.
 _TOKEN = {
     "metadata": {"name": WEBHOOK, "annotations": {"kubernetes.io/service-account.name": DEVICES}},
     "type": "kubernetes.io/service-account-token",
@@ -96,13 +96,13 @@ REFUSED = [
     Try(DEVICES, "another node's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OTHER_NODE}-vgpus"}}),
     Try(DEVICES, "the other agent's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OWN_NODE}-gpus"}}),
     Try(DEVICES, "every ConfigMap", "", "GET", MAPS),
-    Try(DEVICES, "a wish", WISH, "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
-    Try(DEVICES, "a layout", WISH, "PATCH", path("migconfigurations"), {"spec": {"enabled": False}}),
+    Try(DEVICES, "a wish", REQUEST, "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
+    Try(DEVICES, "a layout", REQUEST, "PATCH", path("migconfigurations"), {"spec": {"enabled": False}}),
     Try(DEVICES, "a user's claim", "no user's", "DELETE", path("pcideviceclaims")),
-    Try(DEVICES, "other labels of its node", "alone", "PATCH", OWN_PATH, LABEL),
-    Try(DEVICES, "the cordon", "no node's spec", "PATCH", OWN_PATH, CORDON),
-    Try(DEVICES, "another node", NODE, "PATCH", FAR_PATH, NEEDED),
-    Try(DEVICES, "its node's owner", "no node's spec", "PATCH", OWN_PATH, OWNED),
+    Try(DEVICES, "other labels of its node", "only the label", "PATCH", OWN_PATH, LABEL),
+    Try(DEVICES, "the cordon", "the spec of a node", "PATCH", OWN_PATH, CORDON),
+    Try(DEVICES, "another node", NODE, "PATCH", REMOTE_PATH, NEEDED),
+    Try(DEVICES, "its node's owner", "the spec of a node", "PATCH", OWN_PATH, OWNED),
     Try(DEVICES, "a machine's owner", "annotation", "PATCH", MACHINE, OWNED),
     Try(DEVICES, "a machine's label", "annotation", "PATCH", MACHINE, LABEL),
     Try(DEVICES, "a machine's other annotations", "annotation", "PATCH", MACHINE, NOTE),
@@ -114,7 +114,7 @@ REFUSED = [
     Try(DEVICES, "a machine's host devices", RENAME, "PATCH", MACHINE, _machine(hostDevices=None)),
     Try(DEVICES, "a machine's memory", RENAME, "PATCH", MACHINE, _MEMORY),
     Try(DEVICES, "deleting machines", "", "DELETE", MACHINE),
-    Try(DEVICES, "events about other nodes' objects", "its own node and", "POST", EVENTS, event(FAR_VGPU)),
+    Try(DEVICES, "events about other nodes' objects", "its own node and", "POST", EVENTS, event(REMOTE_VGPU)),
     Try(DEVICES, "events about machines", "its own node and", "POST", EVENTS, VM_EVENT),
     Try(DEVICES, "deleting pods", "", "DELETE", f"/api/v1/namespaces/default/pods/{LAUNCHER}"),
     Try(DEVICES, "secrets", "", "GET", SECRETS),
@@ -128,7 +128,7 @@ REFUSED = [
     Try(CONTROLLER, "the owner of KubeVirt's settings", "annotation", "PATCH", SETTINGS, OWNED),
     Try(CONTROLLER, "a claim's owner", FINALIZERS, "PATCH", CLAIM, OWNED),
     Try(CONTROLLER, "machines", "", "PATCH", MACHINE, LABEL),
-    Try(CONTROLLER, "other secrets", "alone", "POST", SECRETS, {"metadata": {"name": "other"}}),
+    Try(CONTROLLER, "other secrets", "only the Secret", "POST", SECRETS, {"metadata": {"name": "other"}}),
     Try(CONTROLLER, "another account's token", "kubernetes.io/tls", "POST", SECRETS, _TOKEN),
     Try(CONTROLLER, "reading other secrets", "", "GET", f"{SECRETS}/other"),
     Try(CONTROLLER, "secrets elsewhere", "", "GET", f"/api/v1/namespaces/{HARVESTER}/secrets/aliquot-webhook"),
@@ -146,30 +146,30 @@ ENTERING = [
 ]
 
 
-def _built(cluster: Cluster) -> Iterator[MachinesWorld]:
-    """One world for all tests of this file."""
-    world = MachinesWorld(cluster)
+def _built(cluster: Cluster) -> Iterator[VmEnvironment]:
+    """Provide one environment for all tests of this file."""
+    cluster_environment = VmEnvironment(cluster)
     # A real server takes a moment to follow new policies.
-    cluster.wait(lambda: all(a(world).status == 403 for a in REFUSED if a.words), "the policies")
-    world.reset()
-    yield world
-    world.close()
+    cluster.wait(lambda: all(a(cluster_environment).status == 403 for a in REFUSED if a.words), "the policies")
+    cluster_environment.reset()
+    yield cluster_environment
+    cluster_environment.close()
     cluster.close()
 
 
 @pytest.fixture(scope="module")
-def standin_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachinesWorld]:
+def standin_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmEnvironment]:
     yield from _built(StandinCluster(tmp_path_factory.mktemp("rights")))
 
 
 @pytest.fixture(scope="module")
-def real_machines(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachinesWorld]:
+def real_machines(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmEnvironment]:
     yield from _built(RealCluster(real_server, tmp_path_factory.mktemp("rights")))
 
 
 @pytest.fixture(scope="module", params=["standin", "real"])
-def world(request: pytest.FixtureRequest) -> MachinesWorld:
-    found: MachinesWorld = request.getfixturevalue(f"{request.param}_machines")
+def environment(request: pytest.FixtureRequest) -> VmEnvironment:
+    found: VmEnvironment = request.getfixturevalue(f"{request.param}_machines")
     return found
 
 
@@ -179,28 +179,28 @@ def test_each_right_has_a_use_and_each_use_a_right() -> None:
 
 
 @pytest.mark.parametrize(("who", "resource", "verb"), EACH)
-def test_a_right_is_there(world: MachinesWorld, who: str, resource: str, verb: str) -> None:
-    answer = USES[who, resource][verb](world, world.door(who))
+def test_a_right_is_there(environment: VmEnvironment, who: str, resource: str, verb: str) -> None:
+    answer = USES[who, resource][verb](environment, environment.user(who))
     assert answer.allowed, answer.message
 
 
 @pytest.mark.parametrize("attempt", REFUSED, ids=[f"{each.who}: {each.what}" for each in REFUSED])
-def test_everything_else_is_refused(world: MachinesWorld, attempt: Try) -> None:
-    world.reset()
-    answer = attempt(world)
+def test_everything_else_is_refused(environment: VmEnvironment, attempt: Try) -> None:
+    environment.reset()
+    answer = attempt(environment)
     assert answer.status == 403, f"{answer.status} {answer.message}"
     assert attempt.words in answer.message
 
 
 @pytest.mark.parametrize("attempt", ENTERING, ids=[f"{each.who}: {each.what}" for each in ENTERING])
-def test_pods_that_a_policy_keeps_it_out_of(world: MachinesWorld, attempt: Try) -> None:
-    answer = attempt(world)
+def test_pods_that_a_policy_keeps_it_out_of(environment: VmEnvironment, attempt: Try) -> None:
+    answer = attempt(environment)
     assert answer.status == 403, f"{answer.status} {answer.message}"
     assert attempt.words in answer.message
 
 
-def test_its_own_node_may_be_told(world: MachinesWorld) -> None:
-    """And an administrator may do what the accounts may not."""
+def test_its_own_node_may_be_reported(environment: VmEnvironment) -> None:
+    # And an administrator may do what the accounts may not.
     body = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}
-    assert patch_node(world.admin, OTHER_NODE, body).status == 200
-    assert world.admin.ask("PATCH", path("vgpudevices", OTHER_NODE), {"spec": {"enabled": False}}).status == 200
+    assert patch_node(environment.admin, OTHER_NODE, body).status == 200
+    assert environment.admin.ask("PATCH", path("vgpudevices", OTHER_NODE), {"spec": {"enabled": False}}).status == 200

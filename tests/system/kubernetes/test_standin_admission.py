@@ -22,18 +22,18 @@ KIND = {"validating": "ValidatingWebhookConfiguration", "mutating": "MutatingWeb
 
 
 class Hook:
-    """A webhook; ``say`` answers the request of a review."""
+    """A webhook. ``report`` answers the request of a review."""
 
     def __init__(self) -> None:
         self.asked: list[JSON] = []
-        self.say: Callable[[JSON], JSON] = lambda request: {"allowed": True}
+        self.report: Callable[[JSON], JSON] = lambda request: {"allowed": True}
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 hook.asked.append(review["request"])
-                response = {"uid": review["request"]["uid"], **hook.say(review["request"])}
+                response = {"uid": review["request"]["uid"], **hook.report(review["request"])}
                 body = json.dumps({**review, "request": None, "response": response}).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
@@ -42,7 +42,7 @@ class Hook:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         self.authority, key = certificate()
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
@@ -53,7 +53,7 @@ class Hook:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def register(self, cluster: Cluster, kind: str, **more: Any) -> None:
-        """Have the server ask about config maps, and wait until it does."""
+        """Register the webhook for config maps, and wait until the server calls it."""
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE", "DELETE"]}
         bundle = base64.b64encode(self.authority.read_bytes()).decode()
         client = {"url": f"https://127.0.0.1:{self.port}/ask", "caBundle": bundle}
@@ -98,14 +98,14 @@ def test_a_webhook_sees_who_writes_what_and_may_refuse(cluster: Cluster, hook: H
     )
     assert asked["userInfo"]["username"] == "admin"
     assert asked["object"]["data"] == {"a": "1"}
-    hook.say = lambda request: {"allowed": False, "status": {"message": "not now", "code": 409}}
+    hook.report = lambda request: {"allowed": False, "status": {"message": "not now", "code": 409}}
     refused = cluster.request("PATCH", f"{MAPS}/cm", {"data": {"a": "2"}})
     assert (refused.status, refused.body["message"]) == (
         409,
         'admission webhook "ask.example.com" denied the request: not now',
     )
     assert (hook.asked[-1]["operation"], hook.asked[-1]["oldObject"]["data"]) == ("UPDATE", {"a": "1"})
-    hook.say = lambda request: {"allowed": False}
+    hook.report = lambda request: {"allowed": False}
     refused = cluster.request("DELETE", f"{MAPS}/cm")
     assert (refused.status, refused.body["message"]) == (
         400,
@@ -116,7 +116,7 @@ def test_a_webhook_sees_who_writes_what_and_may_refuse(cluster: Cluster, hook: H
 
 def test_what_a_webhook_warns_of_reaches_the_client(cluster: Cluster, hook: Hook) -> None:
     hook.register(cluster, "validating")
-    hook.say = lambda request: {"allowed": True, "warnings": ['mind the "gap"', "and the step"]}
+    hook.report = lambda request: {"allowed": True, "warnings": ['mind the "gap"', "and the step"]}
     assert '299 - "and the step"' in cluster.request("POST", MAPS, {"metadata": {"name": "cm"}}).headers["warning"]
     done = cluster.kubectl_run("create", "configmap", "other")
     assert done.stderr.splitlines() == ['Warning: mind the "gap"', "Warning: and the step"]
@@ -126,7 +126,7 @@ def test_a_webhook_may_change_what_is_written(cluster: Cluster, hook: Hook) -> N
     hook.register(cluster, "mutating")
     patch = [{"op": "add", "path": "/data/added", "value": "x"}]
     encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-    hook.say = lambda request: {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+    hook.report = lambda request: {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
     assert create(cluster, "cm", a="1").status == 201
     assert cluster.get(f"{MAPS}/cm")["data"] == {"a": "1", "added": "x"}
 
@@ -147,6 +147,6 @@ def test_a_webhook_that_is_gone(cluster: Cluster, hook: Hook, policy: str, statu
 def test_match_conditions_and_object_selectors_narrow(cluster: Cluster, hook: Hook) -> None:
     condition = {"name": "not-skipped", "expression": "!('skip' in object.data)"}
     hook.register(cluster, "validating", matchConditions=[condition])
-    hook.say = lambda request: {"allowed": False}
+    hook.report = lambda request: {"allowed": False}
     assert create(cluster, "kept", a="1").status == 400
     assert create(cluster, "skipped", skip="1").status == 201

@@ -1,4 +1,4 @@
-"""The stand-in's CEL: values, errors, and what it refuses to read."""
+"""The stand-in's CEL: values, errors, and refused expressions."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_kubectl_reads_and_labels_a_node(cluster: Cluster) -> None:
 
 
 def test_a_kubeconfig_is_whole_while_it_is_written_again(standin_cluster: StandinCluster) -> None:
-    """Of two agents that started at once, one read the empty file of the other."""
+    # Of two agents that started at once, one read the empty file of the other.
     path = standin_cluster.kubeconfig()
     whole = path.read_text()
     seen: set[str] = set()
@@ -92,13 +92,13 @@ def test_expired_history(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("how", ["refuse", "hang"])
-def test_away_and_back(cluster: Cluster, how: str) -> None:
+def test_unavailable_and_back(cluster: Cluster, how: str) -> None:
     cluster.apply(NODE)
-    with cluster.away(how), pytest.raises(OSError):
+    with cluster.unavailable(how), pytest.raises(OSError):
         cluster.request("GET", "/api/v1/nodes/n1", timeout_s=0.5)
     assert cluster.get("/api/v1/nodes/n1")["metadata"]["name"] == "n1"
 
 
 def test_gone_after_a_test(cluster: Cluster) -> None:
-    """The fixture starts empty, whichever test ran before."""
+    # The fixture starts empty, whichever test ran before.
     assert cluster.get("/api/v1/nodes")["items"] == []

@@ -1,6 +1,6 @@
-"""The stand-in answers as a real kube-apiserver did: every recorded request again, status and whole body compared.
+"""The stand-in answers as a real kube-apiserver did: every recorded request again, with status and whole body compared.
 
-``tools/record_apiserver.py`` makes the records. What the stand-in does otherwise, and why, is all in ``DEVIATIONS``.
+``tools/record_apiserver.py`` makes the records. ``DEVIATIONS`` lists each difference of the stand-in and its reason.
 """
 
 from __future__ import annotations
@@ -35,27 +35,29 @@ DEVIATIONS: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("custom-resources", "status of the wrong type"): (_PROSE, "the sentence names the field by its whole path"),
     ("custom-resources", "undefine"): (("",), "the definition is gone at once; the real one waits for its finalizer"),
     ("lists", "pages: bad token"): (_PROSE, _WORDING),
-    ("metadata", "role name"): ((".metadata.managedFields",), "an empty list is no change of no list"),
+    ("metadata", "role name"): ((".metadata.managedFields",), "an empty list does not change a missing list"),
     ("objects", "replace with another uid"): (_PROSE, "the storage key is not quoted"),
     ("small-kinds", "new event without time"): ((".message", ".details.group"), "the real one forgets the group"),
     ("watches", "initial events"): (("",), _OLD_ETCD),
 }
-"""Scenario and step: the parts of the body (by their path) that may differ, and the reason. The status never may."""
+"""Scenario and step map to the parts of the body (by their path) that may differ, and the reason. The status may never
+differ.
+"""
 
 
 @cache
 def recorded() -> dict[str, list[JSON]]:
-    """The steps of every scenario."""
+    """Return the steps of every scenario."""
     files = sorted(RECORDED.glob("answers-*.json"))
     return {file.stem.removeprefix("answers-"): json.loads(file.read_text())["steps"] for file in files}
 
 
 @pytest.mark.parametrize("scenario", sorted(recorded()))
 def test_answers_as_recorded(scenario: str, tmp_path: Path) -> None:
-    """One scenario, from an empty server. Steps depend on those before, so all are run and all differences told."""
+    # One scenario, from an empty server. Steps depend on those before, so all are run and all differences reported.
     cluster = StandinCluster(tmp_path)
     replay = Replay(cluster)
-    told: list[str] = []
+    messages: list[str] = []
     try:
         for step in recorded()[scenario]:
             request, real = step["request"], step["answer"]
@@ -63,27 +65,27 @@ def test_answers_as_recorded(scenario: str, tmp_path: Path) -> None:
             real = {"status": real["status"], "body": normal(real["body"])}
             found = list(differences(real["body"], ours["body"]))
             if ours["status"] != real["status"]:
-                told.append(f"{request['name']}: status {ours['status']}, the real server said {real['status']}")
+                messages.append(f"{request['name']}: status {ours['status']}, the real server said {real['status']}")
             allowed = DEVIATIONS.get((scenario, request["name"]), ((), ""))[0]
             if allowed and not found:
-                told.append(f"{request['name']}: no difference any more; take it out of DEVIATIONS")
-            told += [
+                messages.append(f"{request['name']}: no difference any more; take it out of DEVIATIONS")
+            messages += [
                 f"{request['name']}: {path}: {mine}, the real server said {theirs}"
                 for path, theirs, mine in found
                 if not any(path.startswith(prefix) for prefix in allowed)
             ]
     finally:
         cluster.close()
-    assert not told, "\n".join(told)
+    assert not messages, "\n".join(messages)
 
 
 def test_every_deviation_is_about_a_step() -> None:
-    """That there still is a difference is asked by the test above."""
+    # The test above requires that there still is a difference.
     assert set(DEVIATIONS) <= {(name, step["request"]["name"]) for name, steps in recorded().items() for step in steps}
 
 
 def differences(real: Any, ours: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """Where two JSON values differ: path, the real one's, ours."""
+    """Return where two JSON values differ: path, the real one's, ours."""
     if isinstance(real, dict) and isinstance(ours, dict):
         missing = "nothing"
         return [
@@ -101,7 +103,7 @@ def differences(real: Any, ours: Any, path: str = "") -> list[tuple[str, Any, An
 
 
 def test_records_tell_where_they_come_from() -> None:
-    """Every file names the server that it was recorded from, all the same one."""
+    # Every file names the server that it was recorded from, all the same one.
     found = {json.loads(file.read_text())["provenance"]["server"] for file in RECORDED.glob("*.json")}
     assert len(found) == 1
     assert found.pop().startswith("kube-apiserver v1.")

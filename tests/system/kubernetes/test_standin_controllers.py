@@ -1,4 +1,4 @@
-"""The played controllers, on both servers."""
+"""The simulated controllers, on both servers."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_dropped_watches_end(standin_cluster: StandinCluster) -> None:
 
 
 def test_open_watches_outlive_the_history(standin_cluster: StandinCluster) -> None:
-    """As in etcd: compaction is for those who come later."""
+    # As in etcd: compaction is for those who come later.
     standin_cluster.must("POST", NODES, NODE)
     version = standin_cluster.get(NODES)["metadata"]["resourceVersion"]
     connection, answer = _watch(standin_cluster)
@@ -97,7 +97,7 @@ def test_a_thousand_nodes_are_listed_in_pages(standin_cluster: StandinCluster) -
 
 
 def test_writers_that_meet_lose_nothing(standin_cluster: StandinCluster) -> None:
-    """Patches without a version are made again on what the other left, as in the real server."""
+    # Patches without a version are applied again to the state that the other left, as in the real server.
     from concurrent.futures import ThreadPoolExecutor
 
     standin_cluster.must("POST", NODES, NODE)

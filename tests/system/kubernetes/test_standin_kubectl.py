@@ -1,4 +1,4 @@
-"""What people type: the same ``kubectl`` against both servers."""
+"""Commands of people: the same ``kubectl`` against both servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN = ["--image=x", "--overrides", json.dumps({"spec": {"nodeName": "n1"}})]
 
 
 def test_create_and_ask_for_rights(cluster: Cluster) -> None:
-    """These write protobuf."""
+    # These write protobuf.
     cluster.kubectl("create", "namespace", "gpu")
     cluster.kubectl("create", "serviceaccount", "agent", "-n", "gpu")
     cluster.kubectl("create", "clusterrole", "reader", "--verb=get,list", "--resource=nodes")

@@ -1,4 +1,4 @@
-"""The Terraform example makes machines that KubeVirt takes and that ask kubelet for a vGPU."""
+"""The Terraform example creates VMs that KubeVirt accepts and that request a vGPU from the kubelet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from support.cluster import Cluster
-from support.kubevirt.players import World
+from support.kubevirt.players import VmCluster
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "deploy/examples/terraform"
 RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
@@ -32,7 +32,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def bare(value: Any) -> Any:
-    """Keys and texts without the quotes that the parser leaves on."""
+    """Return keys and texts without the quotes that the parser leaves."""
     if isinstance(value, dict):
         return {bare(key): bare(each) for key, each in value.items() if key not in ("__is_block__", "__comments__")}
     if isinstance(value, list):
@@ -52,7 +52,7 @@ def defaults() -> dict[str, Any]:
 
 
 def resolved(value: Any, known: dict[str, Any]) -> Any:
-    """With ``known`` in the place of ``${...}``."""
+    """Replace ``${...}`` by ``known``."""
     if isinstance(value, dict):
         return {key: resolved(each, known) for key, each in value.items()}
     if isinstance(value, list):
@@ -64,24 +64,24 @@ def resolved(value: Any, known: dict[str, Any]) -> Any:
 
 
 def manifests() -> list[dict[str, Any]]:
-    """What Terraform would send for two machines."""
+    """Return what Terraform would send for two VMs."""
     variables = {f"var.{name}": value for name, value in (defaults() | GIVEN).items()}
     return [resolved(resource()["manifest"], variables | {"count.index": n}) for n in range(int(GIVEN["machines"]))]
 
 
 def test_machines_are_made_and_ask_kubelet_for_a_vgpu(cluster: Cluster) -> None:
-    world = World(cluster)
+    environment = VmCluster(cluster)
     entry = {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": RESOURCE, "externalResourceProvider": True}
-    world.install({"mediatedDevices": [entry]})
+    environment.install({"mediatedDevices": [entry]})
     for manifest in manifests():
         made = cluster.must("POST", f"{MACHINES}?fieldValidation=Strict", manifest)
         assert made["spec"] == manifest["spec"]
     assert [manifest["metadata"]["name"] for manifest in manifests()] == ["vgpu-0", "vgpu-1"]
-    world.settle()
+    environment.settle()
     pods = cluster.get("/api/v1/namespaces/default/pods")["items"]
     limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
     assert [each[RESOURCE] for each in limits] == ["1", "1"]
-    world.close()
+    environment.close()
 
 
 def test_what_admission_and_agents_write_is_no_drift() -> None:
@@ -97,9 +97,9 @@ def test_the_page_types_variables_that_there_are() -> None:
     assert set(re.findall(r"-var '?(\w+)=", (EXAMPLE / "main.tf").read_text())) <= names
 
 
-@pytest.mark.skipif(shutil.which("terraform") is None, reason="there is no terraform command")
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="the terraform command is missing")
 def test_terraform_itself_makes_the_same_of_it(tmp_path: Path) -> None:
-    """Its provider for Kubernetes is not at hand, so the manifest is an output instead."""
+    # Its provider for Kubernetes is not available, so the manifest is an output instead.
     text = (EXAMPLE / "main.tf").read_text()
     manifest = text[text.index("manifest = {") : text.index("\n  # What others write")]
     each = manifest.removeprefix("manifest = ").replace("count.index", "number")
@@ -115,9 +115,9 @@ def test_terraform_itself_makes_the_same_of_it(tmp_path: Path) -> None:
     assert formatted.returncode == 0, formatted.stdout
 
 
-@pytest.mark.skipif(shutil.which("terraform") is None, reason="there is no terraform command")
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="the terraform command is missing")
 def test_a_type_in_the_place_of_a_resource_is_refused(tmp_path: Path) -> None:
-    """Nothing is asked of the cluster with a name that cannot be one."""
+    # Nothing is requested of the cluster with an impossible name.
     (tmp_path / "variables.tf").write_text((EXAMPLE / "variables.tf").read_text())
     words = ["terraform", "plan", "-no-color", "-var", "gpu_resource=NVIDIA A2-4Q"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)

@@ -1,5 +1,6 @@
-"""Two writers on one node: of two agents of a role one works and the other waits for its end, and an agent that finds
-another process in the middle of a change neither fails nor undoes anything.
+"""Two writers on one node: of two agents of a role one works and the other waits for its end.
+
+An agent that finds another process in the middle of a change neither fails nor undoes anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING
 from support.agents import DEPLOY, Agent, MakeAgent
 from support.devicesagent import MakeDevices
 from system.kubernetes.disturb import hammer, probe
@@ -32,7 +33,7 @@ with FileLock(sys.argv[1]).hold():
 
 @contextmanager
 def another_writer(agent: Agent) -> Iterator[int]:
-    """Another process holds the node's change lock, as ``aliquot apply`` does; its id."""
+    """Hold the node's change lock in another process, as ``aliquot apply`` does. Yield its id."""
     path = os.path.join(agent.state, "sim", "machine", "lock")
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdin=pipe, stdout=pipe, text=True) as child:
@@ -46,22 +47,22 @@ def another_writer(agent: Agent) -> Iterator[int]:
 
 @contextmanager
 def history(agent: Agent) -> Iterator[list[tuple[str, bool]]]:
-    """What the node said meanwhile, in order: the state label, and whether the device plugin was paused."""
+    """Record the node's reports meanwhile, in order: the state label, and whether the device plugin was paused."""
     seen: list[tuple[str, bool]] = []
 
-    def look(_: int) -> None:
+    def observe(_: int) -> None:
         labels = agent.labels()
         now = labels.get(names.STATE_LABEL, ""), labels[PLUGIN] == names.PAUSED
         if seen[-1:] != [now]:
             seen.append(now)
 
-    with hammer(look):
+    with hammer(observe):
         yield seen
-    look(0)
+    observe(0)
 
 
 def twin_of(agent: Agent) -> Agent:
-    """A second agent of the same role on the same node."""
+    """Build a second agent of the same role on the same node."""
     twin = copy.copy(agent)
     twin.log_path = agent.folder / "twin.log"
     twin.process = None
@@ -69,7 +70,7 @@ def twin_of(agent: Agent) -> Agent:
 
 
 def waits(agent: Agent) -> str:
-    """What the readiness page says of an agent that does not hold the lock of its role."""
+    """Return the readiness page of an agent that does not hold the lock of its role."""
     agent.until(lambda: "health and metrics on port" in agent.log(), "its pages")
     agent.until(lambda: "process" in probe(agent, "/readyz")[1], "a word about the other agent")
     status, text = probe(agent, "/readyz")
@@ -174,10 +175,10 @@ class TestAnAgentIsAskedToEnd:
 
 
 def begun(agent: Agent, *words: str) -> subprocess.Popen[str]:
-    """``aliquot`` on the agent's node, in the middle of a change."""
+    """Start ``aliquot`` on the agent's node, in the middle of a change."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": agent.state}
     before = len(agent.writes())
-    command = [sys.executable, "-m", "aliquot", *words, "--node", "machine"]
+    command = [sys.executable, "-m", "aliquot", *words, "--sim", "machine"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     agent.until(lambda: len(agent.writes()) > before, "its first call")
     return process
@@ -185,12 +186,12 @@ def begun(agent: Agent, *words: str) -> subprocess.Popen[str]:
 
 class TestAnAgentAndApplyAtOnce:
     def test_the_agent_waits_for_apply_and_then_does_what_the_label_says(self, only_standin: MakeAgent) -> None:
-        """The GPU is in MIG mode: no reset is needed, which the agent's own open session would forbid."""
+        # The GPU is in MIG mode: no reset is needed, which the agent's own open session would forbid.
         agent = only_standin("a100-sxm4-40gb", latency="measured")
         agent.sim.set_mode(0, True)
         agent.start()
         agent.until(lambda: agent.status().get("reason") == "NoWish", "the agent at rest")
-        # So that the apply is still under way when the agent looks, on a busy machine, too.
+        # The apply must still run when the agent observes, on a busy machine too.
         agent.sim.inject_fault("slow", call="DeviceCreateGpuInstanceWithPlacement", seconds=2, calls=2)
         with history(agent) as seen:
             applying = begun(agent, "apply", "--gpu", "0", "--mig", "1g.5gb*4")
@@ -227,9 +228,9 @@ class TestAnotherProcessIsAtTheGpus:
         with history(agent) as seen:
             with another_writer(agent) as pid:
                 agent.label(config="all-1g.5gb")
-                told = agent.reaches("pending", "all-1g.5gb", "Locked")
-                assert f"process {pid} (" in told["message"]
-                assert len(told["message"]) < 300
+                reported = agent.reaches("pending", "all-1g.5gb", "Locked")
+                assert f"process {pid} (" in reported["message"]
+                assert len(reported["message"]) < 300
                 time.sleep(2)
                 assert agent.deploy() == DEPLOY
                 assert not agent.writes()
@@ -262,8 +263,8 @@ class TestAnotherProcessIsAtTheGpus:
         agent.patch({"metadata": marks})
         agent.label(config="all-1g.5gb")
         agent.start()
-        told = agent.reaches("pending", "all-1g.5gb", "AnotherAgent")
-        assert "pod elsewhere/agent (process 7)" in told["message"]
+        reported = agent.reaches("pending", "all-1g.5gb", "AnotherAgent")
+        assert "pod elsewhere/agent (process 7)" in reported["message"]
         assert agent.labels()[PLUGIN] == names.PAUSED
         assert not agent.writes()
         agent.patch({"metadata": {"annotations": {names.PAUSE_ANNOTATION: None}}})

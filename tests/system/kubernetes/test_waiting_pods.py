@@ -1,4 +1,4 @@
-"""The owner of a pod that waits because of a name that is nearly right sees it in kubectl describe."""
+"""The owner of a pod that waits because of a nearly correct name sees the reason in kubectl describe."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from support.factory import inventory, with_instances
 from system.kubernetes.test_controller import A100, Bed, play, settled, until
 
 MISSPELT = {names.PRODUCT_LABEL: "A100-SXM4-40GB"}
-SENTENCE = (
-    f"node selector {names.PRODUCT_LABEL}=A100-SXM4-40GB matches no node: NVIDIA-A100-SXM4-40GB was probably meant"
-)
+SENTENCE = f"node selector {names.PRODUCT_LABEL}=A100-SXM4-40GB matches no node: did you mean NVIDIA-A100-SXM4-40GB?"
 LARGE = "nvidia.com/mig-3g.20gb"
 
 
 class Team(Bed):
-    """A cluster with one GPU node and a namespace of somebody's own."""
+    """A cluster with one GPU node and a user's namespace."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -38,7 +36,7 @@ class Team(Bed):
         return [each for each in found if each["involvedObject"]["name"] == pod]
 
 
-def test_kubectl_describe_says_what_was_meant_and_other_pods_are_left_alone(cluster: Cluster) -> None:
+def test_kubectl_describe_says_what_to_request_and_other_pods_are_left_alone(cluster: Cluster) -> None:
     team = Team(cluster)
     team.pod("early", nodeSelector=MISSPELT)
 
@@ -62,7 +60,7 @@ def test_kubectl_describe_says_what_was_meant_and_other_pods_are_left_alone(clus
     play(story())
 
 
-def test_each_pod_is_told_once_whatever_leads_and_an_idle_cluster_is_asked_nothing(cluster: Cluster) -> None:
+def test_each_pod_gets_one_event_whatever_leads_and_an_idle_cluster_is_asked_nothing(cluster: Cluster) -> None:
     team = Team(cluster)
     team.pod("p", nodeSelector=MISSPELT)
 
@@ -71,7 +69,7 @@ def test_each_pod_is_told_once_whatever_leads_and_an_idle_cluster_is_asked_nothi
             await until(lambda: team.events("p"), "the event")
             await settled(first)
             before = dict(first.api.requests)
-            team.node("gpu-2", A100)  # another look
+            team.node("gpu-2", A100)  # another observation
             await until(lambda: team.labels("gpu-2"), "the work on the new node")
             await asyncio.sleep(2)
             used = {key: n - before.get(key, 0) for key, n in first.api.requests.items() if n > before.get(key, 0)}
@@ -106,7 +104,7 @@ def test_a_pod_hears_which_node_could_offer_its_profile(cluster: Cluster) -> Non
 
 
 def test_a_node_whose_instances_are_held_is_not_proposed(cluster: Cluster) -> None:
-    """The agent's document says who is on its GPUs."""
+    # The agent's document reports the holders of its GPUs.
     team = Team(cluster)
     there = with_instances(inventory("a100-sxm4-40gb", enabled=True), 0, "1g.5gb@0")
     used = held_by_pods(there, [PodDeviceUse("team", "train", "main", (there.gpus[0].uuid,))])

@@ -1,4 +1,4 @@
-"""The admission webhooks, asked by an API server over TLS with the certificate that they made."""
+"""The admission webhooks, called by an API server over TLS with their own certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed_bun
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
 from support.webhooked import HOOKS, ROOT, SECRET, Bed, Replica, of_kind
-from system.kubernetes.rights_world import NS
+from system.kubernetes.agent_rights import NS
 
 JSON = dict[str, Any]
 Q, L40S = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_L40S-12Q"
@@ -41,7 +41,7 @@ def node(bed: Bed, name: str, **amounts: int) -> None:
 
 
 def populated(bed: Bed) -> Replica:
-    """Node n1: an A2 with two vGPUs of the mdev world and two of vendor VFIO, and the webhooks at work."""
+    """Create node n1, an A2 with two vGPUs of mdev and two of vendor VFIO, and the running webhooks."""
     node(bed, "n1", **{Q: 2, L40S: 2})
     bed.make("sriovgpudevices", made.gpu(True, "n1-000008004", "n1-000008005") | {"metadata": {"name": made.GPU}})
     bed.make("pcidevices", made.function())
@@ -108,7 +108,7 @@ def test_one_ramfb_of_two_vgpus(bed: Bed) -> None:
     assert displays == [{"enabled": True, "ramFB": {"enabled": True}}, {"ramFB": {"enabled": False}}]
 
 
-def test_more_machines_than_vgpus_are_stopped_at_the_door(bed: Bed) -> None:
+def test_more_machines_than_vgpus_are_stopped_by_admission(bed: Bed) -> None:
     populated(bed)
     answers = [bed.ask("POST", VMS, machine(f"vm{n}", gpus=[Q])) for n in range(3)]
     assert [each.status for each in answers] == [201, 201, 403]
@@ -126,9 +126,9 @@ def test_an_unknown_resource_and_two_nodes_are_refused(bed: Bed) -> None:
     populated(bed)
     refused = bed.ask("POST", VMS, machine("vm", gpus=["nvidia.com/NVIDIA_A2-4X"]))
     assert "resource name nvidia.com/NVIDIA_A2-4X of gpus0 not found" in refused.body["message"]
-    far = made.vgpu("0000:08:00.4", "NVIDIA A2-4Q", True, node="n2")
+    remote = made.vgpu("0000:08:00.4", "NVIDIA A2-4Q", True, node="n2")
     node(bed, "n2", **{Q: 1})
-    bed.make("vgpudevices", far)
+    bed.make("vgpudevices", remote)
     both = [{"name": "n1-000008004", "deviceName": Q}, {"name": "n2-000008004", "deviceName": Q}]
     seen = "not on the same node"
     bed.cluster.wait(
@@ -137,9 +137,8 @@ def test_an_unknown_resource_and_two_nodes_are_refused(bed: Bed) -> None:
 
 
 def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> None:
-    """The manifests have no webhooks; the controller registers its own once their Service has an address. It looks for
-    that soon: its next look by itself is an hour away.
-    """
+    # The manifests have no webhooks: the controller registers its own once their Service has an address. It checks that
+    # soon: its next check by itself is an hour away.
     for each in empty_configurations():
         bed.cluster.apply(each)
     replica = bed.replica(look_s=3600.0)
@@ -150,7 +149,7 @@ def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> 
     bed.cluster.must("POST", f"/api/v1/namespaces/{NS}/endpoints", endpoints)
     webhook = replica.controller.webhook
     assert webhook is not None
-    waits = f"waits until Service {WEBHOOK} has an address"
+    waits = f"waits until Service {WEBHOOK} has a ready address"
     bed.cluster.wait(lambda: waits in str(webhook._warnings.current), waits)
     assert bed.bundles() == []
     ready = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 8443}]}]}
@@ -160,7 +159,7 @@ def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> 
     bed.cluster.wait(lambda: webhook._warnings.current == (), "nothing to be missing")
 
 
-def test_a_network_cards_claim_is_made_while_nobody_answers(bed: Bed) -> None:
+def test_a_network_cards_claim_is_made_while_no_webhook_answers(bed: Bed) -> None:
     replica = populated(bed)
     replica.close()
     spec = {"address": "0000:03:00.0", "nodeName": "n1", "userName": "admin"}
@@ -168,7 +167,7 @@ def test_a_network_cards_claim_is_made_while_nobody_answers(bed: Bed) -> None:
     assert bed.ask("POST", "pcideviceclaims", body).status == 201
 
 
-def test_while_nobody_answers_machines_go_on_and_wishes_wait(bed: Bed) -> None:
+def test_while_no_webhook_answers_machines_go_on_and_requests_wait(bed: Bed) -> None:
     replica = populated(bed)
     replica.close()
     refused = bed.ask("PATCH", "vgpudevices/n1-000008004", {"spec": {"enabled": False}})
@@ -176,8 +175,8 @@ def test_while_nobody_answers_machines_go_on_and_wishes_wait(bed: Bed) -> None:
     assert bed.ask("POST", VMS, machine("vm", gpus=[Q])).status == 201
 
 
-def test_nobody_is_locked_out_while_nobody_answers(bed: Bed) -> None:
-    """The kinds can be removed with what there is of them, and the configurations themselves are never judged."""
+def test_no_user_is_locked_out_while_no_webhook_answers(bed: Bed) -> None:
+    # The kinds can be removed with their objects, and the configurations themselves are never judged.
     bed.make("pcideviceclaims", made.claim())
     bed.make("vgpudevices", made.vgpu("0000:08:00.4", "NVIDIA A2-4Q", True))
     bed.register(replica := bed.replica())
@@ -196,7 +195,7 @@ def _gone(bed: Bed, path: str) -> bool:
 
 
 def test_a_machine_without_devices_is_never_asked_about(bed: Bed) -> None:
-    """Even an administrator's stricter policy stops only machines with devices."""
+    # Even an administrator's stricter policy stops only VMs with devices.
     replica = populated(bed)
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/aliquot-webhook"
     hooks = bed.cluster.get(path)["webhooks"]
@@ -237,7 +236,7 @@ def test_a_device_that_a_machine_uses_stays(bed: Bed) -> None:
 
 
 def test_what_is_in_use_is_kept_when_all_of_a_kind_are_deleted_at_once(bed: Bed) -> None:
-    """Of such a deletion the API server asks about each object, and says no name."""
+    # For such a deletion the API server calls about each object, without a name.
     populated(bed)
     assert bed.ask("POST", VMS, machine("vm", gpus=[{"name": "n1-000008004", "deviceName": Q}])).status == 201
     seen = "n1-000008004 is in use with VM vm"
@@ -250,7 +249,7 @@ def test_what_is_in_use_is_kept_when_all_of_a_kind_are_deleted_at_once(bed: Bed)
 
 
 def test_who_mounts_the_certificate_may_register_its_authority_alone(bed: Bed, tmp_path: Path) -> None:
-    """As with cert-manager: then the controller has no right to change what the API server asks."""
+    # As with cert-manager: then the controller has no right to change webhook configurations.
     for kind in ("clusterroles", "clusterrolebindings"):
         bed.cluster.must("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/aliquot-controller-certificate")
     made_ = renewed_bundle(None, ("localhost",), dt.datetime.now(dt.UTC))

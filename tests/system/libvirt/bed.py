@@ -1,24 +1,24 @@
-"""A real libvirtd with the real mdevctl on a simulated machine: what it sees in /sys is a simulated node.
+"""A real libvirtd with the real mdevctl on a simulated host: its /sys shows a simulated node.
 
-How to use it::
+Usage. The fixture ``bed`` creates a bed for the template of the test module::
 
-    def test_something(bed: Bed) -> None:                  # the fixture ``bed`` makes one for the module's template
+    def test_something(bed: Bed) -> None:
         bed.enable("0000:08:00.0")                         # sriov-manage -e
-        bed.virsh("nodedev-list", "--cap", "mdev_types")   # or libvirt.open(bed.uri), or our own Libvirt port
-        bed.files.names("/sys/bus/mdev/devices")           # the same kernel, as our code sees it
+        bed.virsh("nodedev-list", "--cap", "mdev_types")   # or libvirt.open(bed.uri), or Aliquot's Libvirt port
+        bed.files.names("/sys/bus/mdev/devices")           # the same kernel, as Aliquot reads it
 
-- ``bed.uri`` can be opened from anywhere: the socket lies in a folder of the machine.
-- ``bed.run(...)`` runs any program with the /sys that libvirtd has (mdevctl, lspci, cat).
-- ``bed.node`` is the simulated node (``reboot``, ``start_vm``, faults), ``bed.files`` the Files port over it.
-- ``bed.root`` is where the node is mounted for everybody: ``RealFiles(bed.root)`` is the machine's kernel.
+- ``bed.uri`` can be opened from anywhere: the socket is in a folder of the host.
+- ``bed.run(...)`` runs any program with libvirtd's /sys (mdevctl, lspci, cat).
+- ``bed.node`` is the simulated node (``reboot``, ``start_vm``, faults), ``bed.files`` the Files port for it.
+- ``bed.root`` is where the node is mounted for all processes: ``RealFiles(bed.root)`` is the host's kernel.
 
-What is real: libvirtd, virsh, mdevctl, QEMU, the VFS and every read and write. What is not: /sys (FUSE over the node,
-with the machine's own ``fs``, ``module``, ``devices/system`` and the like bound into it) and udevd, for which
-``uevents`` sends what udevd would have sent. There is no VFIO behind it: a machine with a host device is defined and
-validated, and QEMU says that it cannot open the group when it is started.
+Real are libvirtd, virsh, mdevctl, QEMU, the VFS and every read and write. Simulated are /sys and udevd. /sys is FUSE
+over the node, with the host's own ``fs``, ``module``, ``devices/system`` and the like bound into it. ``uevents`` sends
+the events that udevd would send. VFIO is missing: a VM with a host device can be defined and validated, but QEMU cannot
+open the group at the start.
 
-/etc/libvirt, /etc/mdevctl.d, /run and the rest are empty tmpfs inside, so nothing of the machine is touched, and when
-the bed ends its process namespace takes everything with it.
+/etc/libvirt, /etc/mdevctl.d, /run and the rest are empty tmpfs inside, so nothing of the host is touched. At the end of
+the bed its process namespace ends every process in it.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from aliquot.sim import lifecycle as control
 from aliquot.sim import mount_process as mounting
 from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
+from support.processes import until
 from system.sim.mounted import missing as no_fuse
 
 from . import daemon
 
 _POINTS = ("fs", "module", "dev", "devices/system", "devices/virtual", "class/net", "class/block", "class/tty", "block")
-"""What libvirtd wants of the machine's own /sys."""
+"""Folders of the host's own /sys that libvirtd needs."""
 
 _LASTING_S = 0.5
-"""libvirtd reads hundreds of files, each at the end of a long path, for every function of a GPU."""
+"""Cache time. libvirtd reads hundreds of files, each at the end of a long path, for every function of a GPU."""
 
 _THEN = "mkdir -p /run/udev && : > /run/udev/control"
-"""Without that file libudev thinks that no udevd is there to send events."""
+"""Without that file libudev assumes that no udevd sends events."""
 
 _BEFORE = """
 set -e
@@ -65,7 +66,7 @@ while ! grep -q ready "$ROOT.uevents"; do sleep 0.05; done
 
 
 def missing() -> str:
-    """Why there can be no bed here; empty where there can."""
+    """Return why no bed can run here, or "" if one can."""
     if reason := daemon.missing() or no_fuse():
         return reason
     for program in ("mdevctl", "ip", "nsenter"):
@@ -79,7 +80,7 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class Bed:
-    """A libvirtd on a simulated node. ``pid`` is that of a process in its namespaces."""
+    """A libvirtd on a simulated node. ``pid`` is the pid of a process in its namespaces."""
 
     node: SimClient
     uri: str
@@ -91,20 +92,20 @@ class Bed:
         return SimFiles(self.node)
 
     def run(self, *words: str, text: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a program where libvirtd lives, with ``text`` as its input."""
+        """Run a program in libvirtd's namespaces, with ``text`` as its input."""
         inside = ["nsenter", "-t", str(self.pid), "-m", "-n", "--", *words]
         done = subprocess.run(inside, input=text, capture_output=True, text=True, timeout=120)
         assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done
 
     def virsh(self, *words: str, check: bool = True) -> str:
-        """What virsh says, and what it complains of."""
+        """Run virsh and return its stdout and stderr."""
         done = subprocess.run(["virsh", "-q", "-c", self.uri, *words], capture_output=True, text=True, timeout=120)
         assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
     def enable(self, gpu: str) -> None:
-        """Turn on the virtual functions of a GPU, and wait until libvirtd has seen the last one."""
+        """Enable the virtual functions of a GPU and wait until libvirtd has seen the last one."""
         answer = self.node.sriov_manage("-e", gpu)
         assert answer["rc"] == 0, answer
         links = [n for n in self.files.names(f"/sys/bus/pci/devices/{gpu}") if n.startswith("virtfn")]
@@ -115,15 +116,14 @@ class Bed:
 
     def until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for something that libvirtd learns from events. Raises AssertionError after ``seconds``."""
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, self.virsh("nodedev-list")
-            time.sleep(0.3)
+        until(true, lambda: self.virsh("nodedev-list"), seconds, pause_s=0.3)
 
 
 @contextmanager
 def made(template: str, cache: Path) -> Iterator[Bed]:
-    """A bed on a new simulated node (``a2:mdev``, ``l40s:vfio*2``). ``cache``: what libvirtd learns of QEMU is kept."""
+    """Create a bed on a new simulated node (``a2:mdev``, ``l40s:vfio*2``). ``cache`` keeps what libvirtd learns about
+    QEMU.
+    """
     home = Path(tempfile.mkdtemp(prefix="aliquot-bed-"))
     state, root = str(home / "state"), home / "node"
     root.mkdir()
@@ -149,7 +149,7 @@ def made(template: str, cache: Path) -> Iterator[Bed]:
 
 
 def _kernel() -> list[str]:
-    """The folders of /sys/kernel but those that are the node's."""
+    """Return the folders of /sys/kernel except those of the node."""
     return [f"kernel/{n}" for n in sorted(os.listdir("/sys/kernel")) if n != "iommu_groups" and _is_dir(n)]
 
 
@@ -158,21 +158,21 @@ def _is_dir(name: str) -> bool:
 
 
 def _pid(root: Path) -> int:
-    """The daemon's pid as the machine counts it: what it wrote down counts from its own namespace."""
+    """Return the daemon's pid on the host. The pid in its own file is that of its namespace."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 environment = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
                 program = os.readlink(f"/proc/{entry}/exe")
             except OSError:
-                continue  # it ended, or is not ours to look at
+                continue  # it ended, or may not be read
             if f"ROOT={root}".encode() in environment and os.path.basename(program) == "libvirtd":
                 return int(entry)
     raise RuntimeError("libvirtd is not there")
 
 
 def _unmounted(root: Path) -> None:
-    """The mount goes by itself when its node is stopped."""
+    """Wait for the end of the mount, which ends when its node is stopped."""
     deadline = time.monotonic() + 10
     while mounting.mounted(str(root)) is not None and time.monotonic() < deadline:
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""One real libvirtd per worker; both ways to speak to it."""
+"""A real libvirtd per worker, and both connections to it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from . import daemon
 from .domains import domain
 
 CACHE = Path(tempfile.gettempdir()) / f"aliquot-libvirt-{os.getuid()}"
-"""What libvirtd learns of QEMU, which takes it 10 s and more: kept from one run to the next, shared by workers."""
+"""What libvirtd learns about QEMU, which takes 10 s and more: kept between runs and shared by workers."""
 
 
 @pytest.fixture(scope="session")
 def uri() -> Iterator[str]:
-    """A libvirtd that nobody else uses."""
+    """Start a libvirtd that only these tests use."""
     reason = daemon.missing()
     if reason:
         pytest.skip(reason)
@@ -33,7 +33,7 @@ def uri() -> Iterator[str]:
 
 @pytest.fixture(params=["binding", "virsh"])
 def through(request: pytest.FixtureRequest) -> str:
-    """Each way to speak to libvirt."""
+    """Return each kind of connection to libvirt in turn."""
     way = str(request.param)
     if way == "binding":
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -49,7 +49,7 @@ def libvirt(uri: str, through: str) -> Iterator[Libvirt]:
 
 
 class Machines:
-    """Virtual machines that are gone when the test ends."""
+    """VMs that are removed when the test ends."""
 
     def __init__(self, uri: str, folder: Path) -> None:
         self.uri = uri
@@ -62,7 +62,7 @@ class Machines:
         return done.stdout + done.stderr
 
     def define(self, name: str, *hostdevs: str, graphics: bool = True) -> str:
-        """Defines a machine, validated against libvirt's schema. Its UUID."""
+        """Define a VM, validated against libvirt's schema. Returns its UUID."""
         path = self._folder / f"{name}.xml"
         path.write_text(domain(name, *hostdevs, graphics=graphics))
         self.virsh("define", str(path), "--validate")
@@ -73,7 +73,7 @@ class Machines:
         self.virsh("start", name)
 
     def transient(self, name: str) -> str:
-        """A running machine without a definition."""
+        """Start a VM without a definition. Returns its UUID."""
         path = self._folder / f"{name}.xml"
         path.write_text(domain(name))
         self.virsh("create", str(path), "--validate")

@@ -1,5 +1,6 @@
-"""A real libvirtd of our own: in a mount and a process namespace, with nothing of the machine's configuration, state or
-machines. When it is stopped, everything that it started goes with it.
+"""A separate real libvirtd in a mount and a process namespace, without the host's configuration, state or VMs.
+
+When it is stopped, everything that it started ends, too.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ auth_unix_rw = "none"
 auth_unix_ro = "none"
 END
 eval "$THEN"
-# The shell stays, as the namespace's init: QEMU detaches itself, and somebody must take the dead from the table, for
-# whose end libvirtd waits.
+# The shell stays as init of the namespace: QEMU detaches itself, and libvirtd waits until init reaps the dead process.
 libvirtd --config /etc/libvirt/libvirtd.conf &
 wait
 """
@@ -42,7 +42,7 @@ _MASKED = ("/etc/libvirt", "/var/lib/libvirt", "/var/log", "/var/cache/libvirt",
 
 
 def missing() -> str:
-    """Why no libvirtd can be started here; empty where it can."""
+    """Return why no libvirtd can be started here, or "" if one can."""
     for program in ("libvirtd", "virsh", "unshare", "qemu-system-x86_64"):
         if shutil.which(program) is None and not os.path.exists(f"/usr/sbin/{program}"):
             return f"{program} is not installed"
@@ -57,13 +57,13 @@ def missing() -> str:
 
 @contextmanager
 def running(cache: Path, before: str = "", flags: tuple[str, ...] = (), **environment: str) -> Iterator[str]:
-    """The URI of a daemon. What it learns of QEMU (10 s of probing, more on a busy machine) is kept in ``cache``.
+    """Yield the URI of a daemon. ``cache`` keeps what it learns about QEMU (10 s of probing, more on a busy host).
 
-    ``before`` is shell code that runs first in the daemon's namespaces, with ``environment``; what that has as THEN
-    runs last. ``flags`` are more namespaces, as unshare has them.
+    ``before`` is shell code that runs first in the daemon's namespaces, with ``environment``. The code in the variable
+    THEN runs last. ``flags`` are the options of unshare for more namespaces.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    # A socket's path has 107 characters at most, which pytest's own folders use up.
+    # A socket path has at most 107 characters, which pytest's own folders use up.
     sockets = Path(tempfile.mkdtemp(prefix="aliquot-lv-"))
     command = ["unshare", "-m", "-p", *flags, "--fork", "--kill-child", "--mount-proc", "sh", "-c", before + _INSIDE]
     with open(sockets / "log", "w") as log:
@@ -86,13 +86,13 @@ def running(cache: Path, before: str = "", flags: tuple[str, ...] = (), **enviro
         _wait(daemon, uri, sockets / "log")
         yield uri
     finally:
-        daemon.kill()  # unshare takes no SIGTERM; its death ends the namespace
+        daemon.kill()  # unshare ignores SIGTERM; its death ends the namespace
         daemon.wait()
         shutil.rmtree(sockets, ignore_errors=True)
 
 
 def _path() -> str:
-    """libvirtd lies in sbin, which not everybody's path has."""
+    """Return PATH with sbin, where libvirtd is. Not every user's PATH has it."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 

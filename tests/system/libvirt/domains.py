@@ -1,4 +1,4 @@
-"""Domain XML for tests: small machines in software emulation, without disks."""
+"""Domain XML for tests: small VMs in software emulation, without disks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ GRAPHICS = "<graphics type='vnc' port='-1' listen='127.0.0.1'/>"
 
 
 def domain(name: str, *hostdevs: str, graphics: bool = True, uuid: str = "", ports: int = 8) -> str:
-    """A q35 machine with free PCIe ports, which hot-plug needs."""
+    """Return a q35 VM with free PCIe ports, which hot-plug needs."""
     roots = "".join(f"<controller type='pci' model='pcie-root-port' index='{n + 1}'/>" for n in range(ports))
     identity = f"<uuid>{uuid}</uuid>" if uuid else ""
     return (

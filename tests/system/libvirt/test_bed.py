@@ -1,4 +1,4 @@
-"""The bed itself: real libvirtd and mdevctl see a simulated node as a machine with vGPUs."""
+"""The test bed itself: real libvirtd and mdevctl see a simulated node as a host with vGPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mdev(parent: str, kind: str, unique: str) -> str:
-    """What nodedev-define wants."""
+    """Return the input of nodedev-define."""
     return (
         f"<device><parent>{parent}</parent><capability type='mdev'><type id='{kind}'/><uuid>{unique}</uuid>"
         "</capability></device>"
@@ -76,7 +76,7 @@ def test_an_mdev_from_definition_over_a_reboot_to_removal(sriov: Bed, tmp_path: 
     bed.until(lambda: not bed.virsh("nodedev-list", "--cap", "mdev_types").split())
     assert bed.node.sriov_manage("-e", GPU)["rc"] == 0
     parent = parents[0].removeprefix("pci_").replace("_", ":", 2).replace("_", ".")
-    bed.run("mdevctl", "start-parent-mdevs", parent)  # what its udev rule does
+    bed.run("mdevctl", "start-parent-mdevs", parent)  # as its udev rule does
     assert bed.files.names("/sys/bus/mdev/devices") == (UUID,), "the same vGPU under the same name"
 
     bed.until(lambda: name in bed.virsh("nodedev-list", "--cap", "mdev").split())
@@ -106,4 +106,4 @@ def test_mdevs_on_the_gpu_itself_and_nothing_left_behind(cache: Path, tmp_path: 
     assert mounting.mounted(root) is None
     assert not os.path.exists(root)
     assert not os.path.exists(f"/proc/{pid}")
-    assert not os.path.exists(f"/etc/mdevctl.d/{GPU}"), "definitions were its own"
+    assert not os.path.exists(f"/etc/mdevctl.d/{GPU}"), "the definition is not on the host"

@@ -14,8 +14,6 @@ import pytest
 
 from aliquot.cli.main import main
 from aliquot.libvirt.connect import open_libvirt
-from aliquot.libvirt.holders import read_holders
-from aliquot.node.connect import connect
 from system.cli import hints
 
 from . import bed as beds
@@ -25,7 +23,7 @@ from .domains import domain
 
 pytestmark = pytest.mark.slow
 
-Say = Callable[..., dict[str, Any]]
+Report = Callable[..., dict[str, Any]]
 
 
 GPU = "0000:01:00.0"
@@ -41,7 +39,7 @@ def shared() -> Iterator[Bed]:
 
 @pytest.fixture
 def bed(shared: Bed) -> Iterator[Bed]:
-    """The module's bed, without machines, vGPUs and definitions when the test ends, also when it fails."""
+    """Yield the module's bed, and afterwards remove VMs, vGPUs and definitions, even if the test fails."""
     yield shared
     for name in shared.virsh("list", "--all", "--name").split():
         shared.virsh("undefine", name)
@@ -49,13 +47,13 @@ def bed(shared: Bed) -> Iterator[Bed]:
         if line.strip():
             shared.run("mdevctl", "undefine", "--uuid", line.split()[0])
     shared.node.reboot()
-    # libvirt learns of both from events. The next test's vGPUs have the same UUIDs.
+    # libvirt learns of both through events. The next test's vGPUs have the same UUIDs.
     shared.until(lambda: not shared.virsh("nodedev-list", "--cap", "mdev", "--all").split())
 
 
 @pytest.fixture
-def aliquot(bed: Bed, through: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    """A verb on the bed's node and libvirtd: its document."""
+def aliquot(bed: Bed, through: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Report:
+    """Return a function that runs a verb on the bed's node and libvirtd and returns its document."""
     for name in [n for n in os.environ if n.startswith("ALIQUOT_") and n != "ALIQUOT_CACHE_DIR"]:
         monkeypatch.delenv(name)
     settings = {"STATE_DIR": bed.node.state_dir, "BACKEND": "direct", "SIM": bed.node.name, "LIBVIRT": through}
@@ -69,7 +67,7 @@ def aliquot(bed: Bed, through: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
         out, err = capsys.readouterr()
         hints.check_output(out, err)
         assert came == code, err
-        # Remarks come before an error on the same stream.
+        # Notes come before an error on the same stream.
         return msgspec.json.decode(out or err[err.index("{") :], type=dict[str, Any])
 
     return call
@@ -79,42 +77,42 @@ def states(document: dict[str, Any]) -> dict[str, tuple[bool, bool, bool]]:
     return {m["uuid"]: (m["active"], m["persistent"], m["autostart"]) for m in document["mdevs"]}
 
 
-def test_mdevs_that_come_back(bed: Bed, aliquot: Say) -> None:
+def test_mdevs_that_come_back(bed: Bed, aliquot: Report) -> None:
     aliquot(f"apply --gpu {GPU} --vgpu A2-4Q*2")
     bed.until(lambda: len(bed.virsh("nodedev-list", "--cap", "mdev").split()) == 2)
     listed = states(aliquot("libvirt nodedev list"))
     assert list(listed.values()) == [(True, False, False)] * 2
     first, second = listed
     aliquot(f"libvirt nodedev define {first}")
-    # libvirt hears of what mdevctl wrote by a watch on its folder.
+    # libvirt watches mdevctl's folder for changes.
     bed.until(lambda: states(aliquot("libvirt nodedev list"))[first] == (True, True, False))
     aliquot("libvirt nodedev autostart")
     kept = {first: (True, True, True), second: (True, True, True)}
     bed.until(lambda: states(aliquot("libvirt nodedev list")) == kept)
-    said = bed.run("mdevctl", "list", "--defined").stdout
-    assert said.count("auto") == 2
-    assert first in said
-    assert second in said
+    answer = bed.run("mdevctl", "list", "--defined").stdout
+    assert answer.count("auto") == 2
+    assert first in answer
+    assert second in answer
     _reboot(bed)
     lost = {first: (False, True, True), second: (False, True, True)}
     bed.until(lambda: states(aliquot("libvirt nodedev list")) == lost)
     bed.enable(GPU)
     aliquot("libvirt nodedev start")
     assert set(bed.files.names("/sys/bus/mdev/devices")) == {first, second}
-    (card,) = aliquot("vgpu list")["gpus"]
-    assert [(v["uuid"], v["type"]) for v in card["vgpus"]] == [(u, "NVIDIA A2-4Q") for u in (first, second)]
+    (gpu,) = aliquot("vgpu list")["gpus"]
+    assert [(v["uuid"], v["type"]) for v in gpu["vgpus"]] == [(u, "NVIDIA A2-4Q") for u in (first, second)]
     aliquot("libvirt nodedev undefine")
     assert bed.run("mdevctl", "list", "--defined").stdout.strip() == ""
     aliquot(f"vgpu disable {GPU}")
 
 
 def _reboot(bed: Bed) -> None:
-    """The simulated machine reboots; libvirtd, whose own state survives a real one, sees what is left."""
+    """Restart the simulated host. libvirtd, whose own state survives a real reboot, sees what is left."""
     bed.node.reboot()
     bed.until(lambda: bed.virsh("nodedev-list", "--cap", "mdev").split() == [])
 
 
-def test_attach_with_autostart(bed: Bed, aliquot: Say, tmp_path: Any) -> None:
+def test_attach_with_autostart(bed: Bed, aliquot: Report, tmp_path: Any) -> None:
     aliquot(f"apply --gpu {GPU} --vgpu A2-8Q*2")
     bed.until(lambda: len(bed.virsh("nodedev-list", "--cap", "mdev").split()) == 2)
     path = tmp_path / "vm.xml"
@@ -126,14 +124,14 @@ def test_attach_with_autostart(bed: Bed, aliquot: Say, tmp_path: Any) -> None:
     assert aliquot("libvirt check win11")["fine"] is True
     started = aliquot("libvirt attach win11 --vgpu A2-8Q --start", code=20)
     assert started["code"] in ("NO_VFIO", "LIBVIRT", "HELD")
-    with open_libvirt(bed.uri) as libvirt, connect(bed.node.name, state_dir=bed.node.state_dir) as connection:
-        assert read_holders(libvirt, connection.backend.read(), connection.files.read) == {}
+    with open_libvirt(bed.uri) as libvirt:
+        assert not any(machine.running for machine in libvirt.domains())
 
 
-def test_a_libvirt_without_mdevctl(bed: Bed, aliquot: Say) -> None:
+def test_a_libvirt_without_mdevctl(bed: Bed, aliquot: Report) -> None:
     aliquot(f"apply --gpu {GPU} --vgpu A2-4Q")
     program = shutil.which("mdevctl") or "/usr/sbin/mdevctl"
-    inside = ["nsenter", "-t", str(bed.pid), "-m", "-p", "--"]  # umount reads its own /proc
+    inside = ["nsenter", "-t", str(bed.pid), "-m", "-p", "--"]  # umount reads /proc of its own namespace
     subprocess.run([*inside, "mount", "--bind", "/dev/null", program], check=True)
     try:
         refused = aliquot("libvirt nodedev define", code=20)

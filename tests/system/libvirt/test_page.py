@@ -1,4 +1,4 @@
-"""The page's rows of virtual machines, and attaching and detaching there, against a real libvirtd."""
+"""The page's rows of VMs, with attach and detach, against a real libvirtd."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Page(Bed):
         return found
 
     def has(self, name: str, count: int) -> Callable[[], bool]:
-        """Whether a machine is shown with so many devices."""
+        """Return a function that reports whether the VM is shown with ``count`` devices."""
 
         def so() -> bool:
             found = self.row(name)
@@ -73,7 +73,7 @@ def page(tmp_path: Path, uri: str, through: str, monkeypatch: pytest.MonkeyPatch
         made.source = loop.call(lambda: open_local("n", fleet=False, state_dir=state))
         loop.start(made.source.run())
         made.wait(lambda: made.source.fleet.ready, "a fleet that is ready")
-        gpus = made.look().inventory.gpus  # type: ignore[union-attr]
+        gpus = made.make_observation().inventory.gpus  # type: ignore[union-attr]
         made.done(made.preview(SwitchFunctions(gpus=tuple(f"n/{g.pci}" for g in gpus), on=True)))
         rows = made.source.virtual.vgpus
         for gpu, kind, count in ((gpus[0], "A2-4Q", 3), (gpus[1], "L40S-8Q", 2)):
@@ -98,7 +98,9 @@ def test_from_attach_to_detach(page: Page, machines: Machines) -> None:
     first = uuids(page, "A2-4Q")[0]
     found = page.attach("win11", first)
     assert [(a.verb, a.node) for a in found.actions] == [("attach", "n")]
-    assert any("ramFB" in line for line in found.warnings), "one device shows the screen: said before it is saved"
+    assert any("ramFB" in line for line in found.warnings), (
+        "only one device may show the screen: reported before it is saved"
+    )
     assert machines.virsh("dumpxml", "win11").count("<hostdev") == 0, "a preview touches nothing"
     page.done(found)
     assert first in machines.virsh("dumpxml", "win11")
@@ -134,7 +136,7 @@ def test_the_second_of_two_previews_is_refused(page: Page, machines: Machines) -
     assert first not in machines.virsh("dumpxml", "two")
 
 
-def test_rules_of_several_in_one_machine_are_told_before_saving(page: Page, machines: Machines) -> None:
+def test_rules_of_several_in_one_machine_are_reported_before_saving(page: Page, machines: Machines) -> None:
     machines.define("mixed")
     page.done(page.attach("mixed", uuids(page, "A2-4Q")[0]))
     found = page.attach("mixed", uuids(page, "L40S-8Q")[0])
@@ -143,13 +145,13 @@ def test_rules_of_several_in_one_machine_are_told_before_saving(page: Page, mach
     assert all(o.rule and o.message for o in together.obstacles)
 
 
-def test_what_is_not_there_is_said(page: Page, machines: Machines) -> None:
+def test_what_is_not_there_is_reported(page: Page, machines: Machines) -> None:
     machines.define("win11")
-    with pytest.raises(AliquotError, match="there is no VM"):
+    with pytest.raises(AliquotError, match="not found"):
         page.attach("nobody", uuids(page, "A2-4Q")[0])
     assert page.attach("win11", "0000:ff:00.0").blocked
     assert page.detach("win11", uuids(page, "A2-4Q")[0]).obstacles[0].rule == "NOT_ATTACHED"
-    with pytest.raises(AliquotError, match="nothing is chosen"):
+    with pytest.raises(AliquotError, match="nothing is selected"):
         page.attach("win11")
     with pytest.raises(PermissionDeniedError):
         page.preview(
@@ -157,7 +159,7 @@ def test_what_is_not_there_is_said(page: Page, machines: Machines) -> None:
         )
 
 
-def test_where_libvirt_is_away_the_page_says_so(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_libvirt_is_unavailable_the_page_says_so(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+unix:///system?socket=/nowhere/at/all")
     page.wait(lambda: any("libvirt" in m for m in page.source.virtual.no_vms), "that libvirt is away")
     assert page.source.virtual.vms == ()

@@ -1,4 +1,4 @@
-"""One contract, two ways to speak to a real libvirtd: the Python binding and ``virsh``."""
+"""The same contract for both connections to a real libvirtd: the Python binding and ``virsh``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aliquot.libvirt.virsh import Virsh
 from .conftest import Machines
 
 UUID = "c73f1fa6-489e-4834-9476-d70dabd98c4{}"
-NOBODY = "00000000-1111-4222-8333-444444444444"
+UNKNOWN_UUID = "00000000-1111-4222-8333-444444444444"
 
 
 def mdev(n: int, *, ramfb: bool | None = None) -> Hostdev:
@@ -57,8 +57,8 @@ def test_both_sides_of_a_machine_are_read(libvirt: Libvirt, machines: Machines) 
 
 
 def test_the_daemon_tells_its_version(libvirt: Libvirt) -> None:
-    told = subprocess.run(["virsh", "--version"], capture_output=True, text=True, check=True).stdout
-    assert libvirt.version() == tuple(map(int, told.split(".")[:2]))
+    reported = subprocess.run(["virsh", "--version"], capture_output=True, text=True, check=True).stdout
+    assert libvirt.version() == tuple(map(int, reported.split(".")[:2]))
 
 
 def test_a_device_goes_in_and_out_of_a_definition(libvirt: Libvirt, machines: Machines) -> None:
@@ -79,11 +79,11 @@ def code(call: object, *arguments: object, **more: object) -> tuple[str, Libvirt
     return caught.value.code, caught.value
 
 
-def test_refusals_are_told_apart(libvirt: Libvirt, machines: Machines) -> None:
+def test_refusals_are_distinguished(libvirt: Libvirt, machines: Machines) -> None:
     uuid = machines.define("one", xml.build(mdev(1)), graphics=False)
     config = {"live": False, "config": True}
-    assert code(libvirt.domain, NOBODY)[0] == "NO_VM"
-    assert code(libvirt.attach, NOBODY, xml.build(mdev(1)), **config)[0] == "NO_VM"
+    assert code(libvirt.domain, UNKNOWN_UUID)[0] == "NO_VM"
+    assert code(libvirt.attach, UNKNOWN_UUID, xml.build(mdev(1)), **config)[0] == "NO_VM"
     assert code(libvirt.attach, uuid, xml.build(mdev(1)), **config)[0] == "ATTACHED"
     assert code(libvirt.attach, uuid, xml.build(mdev(2)), live=True, config=False)[0] == "VM_NOT_RUNNING"
     assert code(libvirt.attach, uuid, xml.build(mdev(2, ramfb=True)), **config)[0] == "DISPLAY"
@@ -94,8 +94,8 @@ def test_refusals_are_told_apart(libvirt: Libvirt, machines: Machines) -> None:
         libvirt.define_mdev("<device><parent>pci_0000_3b_00_4</parent><capability type='mdev'/></device>")
 
 
-def test_no_vfio_is_said_in_our_words(libvirt: Libvirt, machines: Machines) -> None:
-    """This machine has no VFIO, as far as the daemon can see."""
+def test_no_vfio_is_reported_in_our_words(libvirt: Libvirt, machines: Machines) -> None:
+    # The daemon sees no VFIO on this host.
     if os.path.exists("/dev/vfio/vfio"):
         pytest.skip("this machine has VFIO")
     for n, hostdev in enumerate((mdev(1), function(4), function(4, managed=True))):
@@ -110,7 +110,7 @@ def test_no_vfio_is_said_in_our_words(libvirt: Libvirt, machines: Machines) -> N
 
 
 def test_libvirt_itself_takes_two_ramfb_and_fails_at_the_start(libvirt: Libvirt, machines: Machines) -> None:
-    """Why our own check comes first: the definition is taken, and the machine never starts again."""
+    # libvirt accepts the definition, and the VM never starts again. Therefore Aliquot checks first.
     uuid = machines.define("two")
     for n in (1, 2):
         libvirt.attach(uuid, xml.build(mdev(n, ramfb=True)), live=False, config=True)
@@ -128,7 +128,7 @@ def test_no_daemon(through: str, tmp_path: Path) -> None:
 
 
 def test_a_driver_that_cannot_attach(through: str) -> None:
-    """libvirt's own test driver."""
+    # The driver is libvirt's own test driver.
     with open_libvirt("test:///default", through) as connection:
         (domain,) = connection.domains()
         assert (domain.name, domain.running) == ("test", True)
@@ -144,7 +144,7 @@ def _patient(through: str) -> Callable[..., Libvirt]:
 
 
 def test_a_daemon_that_hangs_is_given_up(through: str, tmp_path: Path) -> None:
-    """A socket that takes the connection and never answers."""
+    # A socket accepts the connection and never answers.
     path = tmp_path / "s"
     script = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({str(path)!r}); s.listen(9); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as mute:
@@ -172,7 +172,7 @@ def test_a_name_that_is_a_number_is_no_id(libvirt: Libvirt, machines: Machines) 
     assert "1" in names.values()
 
 
-def test_a_domain_that_goes_away_is_left_out(libvirt: Libvirt, machines: Machines) -> None:
+def test_a_domain_that_disappears_is_left_out(libvirt: Libvirt, machines: Machines) -> None:
     uuid = machines.define("short")
     machines.virsh("undefine", "short")
     with pytest.raises(NoVmError):

@@ -1,6 +1,4 @@
-"""``aliquot libvirt`` on a simulated node, against a real libvirtd with real machines: through the binding, and through
-virsh.
-"""
+"""``aliquot libvirt`` on a simulated node, against a real libvirtd with real VMs, through the binding and virsh."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from .conftest import Machines
 
 
 class Result(NamedTuple):
-    """What a command came to."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -48,7 +46,9 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def run(
     state: str, uri: str, through: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Run]:
-    """The command, its node an A2 with mdevs (three A2-4Q) and an L40S with vendor-specific VFIO (two L40S-8Q)."""
+    """Return a function that runs the command. Its node has an A2 with mdevs (three A2-4Q) and an L40S with
+    vendor-specific VFIO (two L40S-8Q).
+    """
     for name in [n for n in os.environ if n.startswith("ALIQUOT_") and n != "ALIQUOT_CACHE_DIR"]:
         monkeypatch.delenv(name)
     settings = {"STATE_DIR": state, "BACKEND": "direct", "SIM": "n", "LIBVIRT": through}
@@ -77,6 +77,25 @@ def vgpus(run: Run, gpu: int) -> list[dict[str, Any]]:
     return found
 
 
+def test_a_change_names_the_shut_off_vms_whose_vgpus_it_destroys(
+    run: Run, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines.define("web-1")
+    assert run("libvirt attach web-1 --vgpu A2-4Q").code == 0
+    uuid = vgpus(run, 0)[0]["uuid"]
+    named = f"VM web-1 (shut off) uses NVIDIA A2-4Q ({uuid}), which is destroyed"
+    planned = run("plan --gpu 0 --vgpu none -o json")
+    assert named in planned.document["notes"]
+    assert f"note: {named}\n" in run("plan --gpu 0 --vgpu none").err
+    assert named in run("vgpu disable 0 --dry-run").err
+    replaced = "replaced by NVIDIA A2-8Q"
+    assert replaced in run("plan --gpu 0 --vgpu A2-8Q*2").err
+    with monkeypatch.context() as patch:
+        patch.setenv("LIBVIRT_DEFAULT_URI", "qemu+unix:///system?socket=/nowhere")
+        assert "note: VMs that use these vGPUs are not named: " in run("plan --gpu 0 --vgpu none").err
+    assert run("apply --gpu 0 --vgpu none -o json").document["notes"] == planned.document["notes"]
+
+
 def test_from_attach_to_detach(run: Run, machines: Machines) -> None:
     machines.define("win11")
     assert run("libvirt check win11").out.endswith("verdict: fine\n")
@@ -89,12 +108,12 @@ def test_from_attach_to_detach(run: Run, machines: Machines) -> None:
     assert all(uuid in text for uuid in uuids[:2])
     checked = run("libvirt check win11 -o json").document
     assert (checked["fine"], [r["where"] for r in checked["rows"]]) == (True, ["definition", "definition"])
-    # A second machine gets what is left, and no more than that.
+    # A second VM gets only what is left.
     machines.define("second")
     assert run("libvirt attach second --vgpu A2-4Q").code == 0
     refused = run("libvirt attach second --vgpu A2-4Q")
     assert (refused.code, refused.out) == (20, "")
-    assert "blocked[NO_VGPU]: 1 x A2-4Q asked, 0 free of 3" in refused.err
+    assert "blocked[NO_VGPU]: 1 x A2-4Q requested, 0 free of 3" in refused.err
     assert "vm win11 has it" in refused.err
     gone = run(f"libvirt detach win11 {uuids[0]}")
     assert gone.code == 0
@@ -125,7 +144,8 @@ def test_vendor_specific_vfio(run: Run, machines: Machines) -> None:
 
 
 def test_rules_come_before_libvirt(run: Run, machines: Machines) -> None:
-    """libvirt takes two ramFB into a definition; and A2-4A beside A2-4Q, which the guest's driver would refuse."""
+    # libvirt accepts two ramFB in a definition. It also accepts A2-4A with A2-4Q, which the guest's driver would
+    # refuse.
     assert run("apply --gpu 0 --vgpu A2-4Q*2,A2-4A").code == 0
     machines.define("two")
     before = machines.virsh("dumpxml", "two")
@@ -140,10 +160,10 @@ def test_a_running_machine(run: Run, machines: Machines) -> None:
     machines.start("on")
     later = run("libvirt attach on --vgpu A2-4Q")
     assert later.code == 0
-    assert "VM on runs: it gets them at its next start" in later.err
+    assert "VM on is running: it gets the devices at its next start" in later.err
     found = run("libvirt check on")
     assert found.code == 0
-    assert "note: the running machine and its definition have different devices" in found.out
+    assert "note: the running VM and its definition have different devices" in found.out
     if os.path.exists("/dev/vfio/vfio"):
         return
     live = run("libvirt attach on --vgpu A2-4Q --live")
@@ -160,12 +180,12 @@ def test_a_start_that_is_refused(run: Run, machines: Machines) -> None:
     started = run("libvirt attach off --vgpu A2-4Q --start")
     assert started.code == 20
     assert "attached NVIDIA A2-4Q of GPU 0" in started.err
-    assert "blocked[NO_VFIO]: cannot start the VM: this host cannot hand a device to a virtual machine" in started.err
+    assert "blocked[NO_VFIO]: cannot start the VM: this host cannot pass a device through to a VM" in started.err
     assert run("libvirt attach off --vgpu A2-4Q --live").code == 20
 
 
 def test_the_second_of_two_fails_in_libvirt(run: Run, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something else puts the second one in between our look and libvirt's."""
+    # Another process attaches the second device after Aliquot's check and before libvirt's.
     from aliquot.libvirt import apply as carry
 
     machines.define("race")
@@ -184,7 +204,7 @@ def test_the_second_of_two_fails_in_libvirt(run: Run, machines: Machines, monkey
     result = run("libvirt attach race --vgpu A2-4Q --count 2")
     assert result.code == 20
     assert "blocked[ATTACHED]" in result.err
-    assert "was attached before that, and is detached again" in result.err
+    assert "was attached before the error, and is detached again" in result.err
     assert machines.virsh("dumpxml", "race").count("<hostdev") == 1
 
 
@@ -204,24 +224,24 @@ def test_after_a_reboot(run: Run, machines: Machines, state: str) -> None:
 
 def test_what_cannot_be(run: Run, machines: Machines) -> None:
     machines.define("vm")
-    for line, code, said in (
-        ("libvirt check nope", 20, "blocked[NO_VM]: there is no VM 'nope'"),
-        ("libvirt attach vm", 2, "which? Give --vgpu TYPE, or devices by name"),
+    for line, code, answer in (
+        ("libvirt check nope", 20, "blocked[NO_VM]: VM 'nope' not found"),
+        ("libvirt attach vm", 2, "no device given: use --vgpu TYPE, or name devices"),
         ("libvirt attach vm --vgpu A2-9Q", 2, "error[UNKNOWN_TYPE]"),
-        ("libvirt attach vm --vgpu A2-4Q --count 0", 2, "--count takes a number from 1 on"),
+        ("libvirt attach vm --vgpu A2-4Q --count 0", 2, "--count takes a number, 1 or more"),
         ("libvirt attach vm --vgpu A2-4Q:x", 2, "the count of 'A2-4Q' must be"),
-        ("libvirt attach vm 0000:01:01.0", 20, "blocked[NO_VGPU]: virtual function 0000:01:01.0 carries no vGPU"),
+        ("libvirt attach vm 0000:01:01.0", 20, "blocked[NO_VGPU]: virtual function 0000:01:01.0 has no vGPU"),
         ("libvirt attach vm 0", 20, "blocked[FUNCTIONS_IN_USE]"),
-        ("libvirt attach vm 9", 20, "there is no GPU '9'"),
+        ("libvirt attach vm 9", 20, "GPU '9' not found"),
         ("libvirt detach vm --all", 20, "blocked[NOT_ATTACHED]"),
-        ("libvirt detach vm --all 0", 2, "--all leaves nothing to name"),
-        ("libvirt xml --vgpu A2-4Q --count 9", 20, "blocked[NO_VGPU]: 9 x A2-4Q asked, 3 free of 3"),
+        ("libvirt detach vm --all 0", 2, "--all excludes --vgpu and devices by name"),
+        ("libvirt xml --vgpu A2-4Q --count 9", 20, "blocked[NO_VGPU]: 9 x A2-4Q requested, 3 free of 3"),
         ("libvirt check vm --connect qemu+unix:///system?socket=/none", 20, "blocked[NO_LIBVIRT]"),
         ("libvirt nodedev start 0000:01:01.0", 20, "blocked[NO_MDEV]"),
     ):
         result = run(line)
         assert (result.code, result.out) == (code, ""), line
-        assert said in result.err, result.err
+        assert answer in result.err, result.err
 
 
 def test_dry_run_touches_nothing(run: Run, machines: Machines) -> None:
@@ -242,11 +262,11 @@ def test_xml_leaves_out_what_a_machine_has(run: Run, machines: Machines, tmp_pat
     machines.define("other", *result.document["xml"])  # --validate
     offline = run("libvirt xml --vgpu A2-4Q --count 3 --connect qemu+unix:///system?socket=/none")
     assert offline.code == 0
-    assert "vGPUs that a VM has in its definition count as free" in offline.err
+    assert "vGPUs in the definitions of VMs count as free" in offline.err
 
 
 def test_a_wheel_without_the_binding_says_what_to_install(state: str, tmp_path: Path) -> None:
-    """Neither the binding nor virsh."""
+    # Neither the binding nor virsh is installed.
     environment = {**os.environ, "PATH": str(tmp_path), "ALIQUOT_STATE_DIR": state, "ALIQUOT_LIBVIRT": "virsh"}
     source = str(Path(__file__).resolve().parents[3] / "src")
     import sys

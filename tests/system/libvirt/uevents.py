@@ -1,8 +1,8 @@
-"""What udevd tells libvirtd, for the devices of a simulated node: it watches the node's buses and multicasts an event
-when a device appears, goes, or gets another driver.
+"""Replacement for udevd's events to libvirtd, for the devices of a simulated node.
 
-Run inside the bed's network namespace: ``python uevents.py STATE_DIR NODE``. It writes ``ready`` once it has looked
-around, and ends with the node. The wire format is libudev's (systemd, src/libsystemd/sd-device/device-monitor.c).
+The program watches the node's buses and multicasts an event when a device appears, disappears or gets another driver.
+Run it inside the bed's network namespace: ``python uevents.py STATE_DIR NODE``. It writes ``ready`` after its first
+scan and ends with the node. The wire format is libudev's (systemd, src/libsystemd/sd-device/device-monitor.c).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MAGIC = 0xFEEDCAFE
 _HEADER = struct.Struct("=8sIIIIIIII")
 _POLL_S = 0.1
 _PACE_S = 0.25
-"""Between two events: while one waits to be read, libvirtd's event loop spins beside the thread that does the work."""
+"""Pause between two events. While an event waits to be read, libvirtd's event loop spins beside the working thread."""
 
 State = dict[str, tuple[str, str]]
-"""Path below /sys -> subsystem, and what its ``uevent`` says (a line each; the driver is among it)."""
+"""Path below /sys -> subsystem and the content of ``uevent`` (a line each, including the driver)."""
 
 
 def seen(files: SimFiles) -> State:
@@ -41,7 +41,7 @@ def seen(files: SimFiles) -> State:
             try:
                 where = files.real(f"{bus}/{name}")
             except OSError:
-                continue  # it went while we looked
+                continue  # it disappeared during the scan
             found[where.removeprefix("/sys")] = (subsystem, _uevent(files, where))
     return found
 
@@ -54,14 +54,14 @@ def _uevent(files: SimFiles, where: str) -> str:
 
 
 class Speaker:
-    """Multicasts as udevd does: only root may, and receivers look at the sender's uid."""
+    """Multicasts as udevd does. Only root may, and receivers check the sender's uid."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _KOBJECT_UEVENT)
         self._socket.bind((0, 0))
         self._number = 0
 
-    def tell(self, action: str, path: str, subsystem: str, uevent: str) -> None:
+    def report(self, action: str, path: str, subsystem: str, uevent: str) -> None:
         self._number += 1
         facts = {
             "ACTION": action,
@@ -73,12 +73,12 @@ class Speaker:
         lines = [*(f"{key}={value}" for key, value in facts.items()), *uevent.splitlines()]
         body = b"".join(f"{line}\0".encode() for line in lines)
         head = _HEADER.pack(b"libudev\0", socket.htonl(_MAGIC), _HEADER.size, _HEADER.size, len(body), 0, 0, 0, 0)
-        with contextlib.suppress(ConnectionRefusedError):  # nobody listens yet
+        with contextlib.suppress(ConnectionRefusedError):  # no receiver is ready yet
             self._socket.sendto(head + body, (0, _UDEV_GROUP))
 
 
 def differences(before: State, now: State) -> list[tuple[str, str, str, str]]:
-    """Events in the order in which a kernel would send them: children go first and come last."""
+    """Return events in the order of a kernel: children are removed first and added last."""
     gone = [("remove", p, *before[p]) for p in sorted(before.keys() - now.keys(), reverse=True)]
     new = [("add", p, *now[p]) for p in sorted(now.keys() - before.keys())]
     both = sorted(p for p in before.keys() & now.keys() if before[p] != now[p])
@@ -99,7 +99,7 @@ def main(state_dir: str, name: str) -> None:
         except AliquotError:
             return  # the node was stopped
         for event in differences(last, now):
-            speaker.tell(*event)
+            speaker.report(*event)
             time.sleep(_PACE_S)
         last = now
 

@@ -1,4 +1,4 @@
-"""A real Prometheus of our own: its configuration, data and port, never the one that a package may have started."""
+"""A real Prometheus of our own: its configuration, data and port are not those of a packaged service."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from support.processes import until
 
 PATIENCE_S = 60.0
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,7 +24,9 @@ Sample = tuple[dict[str, str], float]
 
 
 class Prometheus:
-    """``targets`` are jobs and the addresses that they scrape, once a second; ``rules`` a file of rules."""
+    """A Prometheus process. ``targets`` are jobs and the addresses that they scrape once a second; ``rules`` is a file
+    of rules.
+    """
 
     def __init__(self, folder: Path, targets: Mapping[str, Sequence[str]], rules: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,14 +72,14 @@ class Prometheus:
             connection.close()
 
     def api(self, path: str, **query: str) -> Any:
-        """The data of an answer that succeeded."""
+        """Return the data of a successful answer."""
         status, body = self._get(f"/api/v1/{path}?{urllib.parse.urlencode(query)}")
         answer = json.loads(body)
         assert answer["status"] == "success", (status, query, answer)
         return answer["data"]
 
     def query(self, expression: str) -> list[Sample]:
-        """An instant vector: labels without the target's, and values."""
+        """Return an instant vector: labels without the target's, and values."""
         found = self.api("query", query=expression)["result"]
         return [
             ({k: v for k, v in row["metric"].items() if k not in ("job", "instance")}, float(row["value"][1]))
@@ -84,7 +87,7 @@ class Prometheus:
         ]
 
     def value(self, expression: str) -> float | None:
-        """The one value, None where there is none."""
+        """Return the only value, or None if there is none."""
         found = self.query(expression)
         assert len(found) < 2, (expression, found)
         return found[0][1] if found else None
@@ -93,23 +96,23 @@ class Prometheus:
         return [each for each in self.api("alerts")["alerts"] if each["labels"]["alertname"] == name]
 
     def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
-        """Waits until something holds."""
-        end = time.monotonic() + seconds
-        while not true():
-            if time.monotonic() > end:
-                targets = self.api("targets")["activeTargets"] if self.port else []
-                raise AssertionError(f"not within {seconds} s: {what}\n{[t['lastError'] for t in targets]}")
-            time.sleep(0.1)
+        """Wait until something holds."""
+
+        def why() -> str:
+            targets = self.api("targets")["activeTargets"] if self.port else []
+            return f"{what}\n{[target['lastError'] for target in targets]}"
+
+        until(true, why, seconds, pause_s=0.1)
 
 
 def check_metrics(page: bytes) -> str:
-    """What promtool has to say against a page in classic text, "" for nothing."""
+    """Return promtool's complaint about a page in classic text, or "" if there is none."""
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60)
     return "" if done.returncode == 0 else (done.stdout + done.stderr).decode() or f"exit {done.returncode}"
 
 
 def promtool(*words: str) -> str:
-    """The output of a run that must succeed."""
+    """Return the output of a run that must succeed."""
     done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

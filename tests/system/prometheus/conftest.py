@@ -1,4 +1,4 @@
-"""Everything here needs Debian's package prometheus, which brings promtool."""
+"""Fixtures of these tests, which need Debian's package prometheus: it contains promtool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _installed() -> None:
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[MakePrometheus]:
-    """Starts one with jobs (name to addresses) and rules."""
+    """Start a Prometheus with jobs (name to addresses) and rules."""
     made: list[Prometheus] = []
 
     def make(targets: Mapping[str, Sequence[str]], rules: Path | None = None) -> Prometheus:
@@ -37,7 +37,7 @@ def prometheus(tmp_path: Path) -> Iterator[MakePrometheus]:
 
 @pytest.fixture
 def make_agent(tmp_path: Path) -> Iterator[MakeAgent]:
-    """Nodes with simulated GPUs and real agents, in the stand-in of a cluster."""
+    """Build nodes with simulated GPUs and real agents, on the stand-in of a cluster."""
     cluster = StandinCluster(tmp_path)
     cluster.namespace(NAMESPACE)
     made: list[Agent] = []

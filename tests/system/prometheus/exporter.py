@@ -1,7 +1,7 @@
-"""A page as dcgm-exporter writes it, of a simulated machine's GPUs: its labels, their order and spelling.
+"""A page as dcgm-exporter writes it, of a simulated machine's GPUs, with its labels, their order and spelling.
 
 Source: NVIDIA/dcgm-exporter, internal/pkg/rendermetrics/render_metrics.go (the format of GPU metrics) and published
-pages; ``UUID`` is the GPU's also on lines about instances, ``pci_bus_id`` has eight digits of domain.
+pages. ``UUID`` is the GPU's also on lines about instances, ``pci_bus_id`` has eight digits of domain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ JSON = dict[str, Any]
 
 
 def page(machine: JSON, hostname: str) -> str:
-    """Memory in use and engine activity of each instance, temperature of each GPU. The values are made up."""
+    """Return invented values: memory in use and engine activity of each instance, temperature of each GPU."""
     lines: dict[str, list[str]] = {
         "DCGM_FI_DEV_FB_USED": [],
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE": [],
@@ -33,7 +33,7 @@ def page(machine: JSON, hostname: str) -> str:
 
 
 class Exporter:
-    """Serves that page until the end of a ``with``."""
+    """An HTTP server that serves that page until the end of a ``with``."""
 
     def __init__(self, machine: JSON, hostname: str) -> None:
         text = page(machine, hostname).encode()
@@ -46,7 +46,7 @@ class Exporter:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real agent: what it says is what the machine is, and what is wrong becomes an alert."""
+"""A real Prometheus scrapes a real agent: the metrics match the machine, and a failure becomes an alert."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def page(agent: Agent, accept: str = "") -> bytes:
 
 
 def shown(agent: Agent) -> JSON:
-    """``aliquot show -o json`` on that machine."""
+    """Return ``aliquot show -o json`` of that machine."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": agent.state, "ALIQUOT_SIM": "machine"}
     words = [sys.executable, "-m", "aliquot", "show", "-o", "json"]
     done = forkserver.run(words, env=environment, capture_output=True, check=True)
@@ -43,7 +43,7 @@ def shown(agent: Agent) -> JSON:
 
 
 def impatient(folder: Path, name: str) -> Path:
-    """The rules as they are delivered, one alert's patience set aside."""
+    """Write the delivered rules with one alert's delay cut to a second. Return the file."""
     rules = yaml.safe_load(RULES.read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:
@@ -61,7 +61,7 @@ def test_what_prometheus_knows_is_what_the_machine_is(
     agent = make_agent("a100-sxm4-40gb*2")
     agent.settings("times: {check-seconds: 5}\nmig: {self-heal: false}\n")
     agent.start()
-    agent.wish("all-1g.5gb")
+    agent.request("all-1g.5gb")
     asked = prometheus({"aliquot": [address(agent)]}, impatient(tmp_path, "AliquotDrift"))
     asked.until(lambda: asked.value("sum(aliquot_instances)") == 14, "14 instances")
     _same(agent, asked)
@@ -82,18 +82,18 @@ def test_what_prometheus_knows_is_what_the_machine_is(
 
 
 def _same(agent: Agent, asked: Prometheus) -> None:
-    """Counts by GPU, profile and state, as the command line tells them."""
+    """Compare the counts by GPU, profile and state with those of the command line."""
     wanted = Counter(
         (gpu["uuid"], i["profile"], "held" if i["held"] else "idle")
         for gpu in shown(agent)["gpus"]
         for i in gpu["instances"]
     )
 
-    def told() -> Counter[tuple[str, str, str]]:
+    def reported() -> Counter[tuple[str, str, str]]:
         rows = asked.query("aliquot_instances > 0")
         return Counter({(labels["UUID"], labels["profile"], labels["state"]): int(n) for labels, n in rows})
 
-    asked.until(lambda: told() == wanted, f"{wanted}")
+    asked.until(lambda: reported() == wanted, f"{wanted}")
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_both_forms_of_the_page_are_clean_and_join_with_dcgm_exporter(
 ) -> None:
     agent = make_agent("h100-80gb-hbm3")
     agent.start()
-    agent.wish("all-balanced")
+    agent.request("all-balanced")
     assert check_metrics(page(agent)) == ""
     modern = page(agent, "application/openmetrics-text;version=1.0.0")
     assert modern.endswith(b"# EOF\n")

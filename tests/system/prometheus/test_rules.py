@@ -1,4 +1,6 @@
-"""Rules and dashboard: understood by promtool and a real Prometheus, tested alert by alert, and about our names."""
+"""Rules and dashboard: accepted by promtool and a real Prometheus, tested alert by alert, and limited to our metric
+names.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def names(expression: str) -> set[str]:
-    """Our metrics in an expression; recorded ones aside."""
+    """Return our metrics in an expression, except recorded ones."""
     return {base(name) for name in _NAME.findall(_RECORDED.sub("", expression))}
 
 
@@ -39,12 +41,12 @@ def test_promtool_accepts_the_rules() -> None:
 
 @pytest.mark.parametrize("name", ["aliquot-metrics", "aliquot-textfile"])
 def test_a_unit_can_keep_what_it_saw_and_leaves_the_lock_where_it_is(name: str) -> None:
-    """A folder that is not there when the unit starts cannot be made below a file system that is read only."""
+    # A folder that does not exist when the unit starts cannot be created below a file system that is read-only.
     unit = (ROOT / f"deploy/prometheus/{name}.service").read_text().splitlines()
     assert {"StateDirectory=aliquot", "RuntimeDirectory=aliquot", "RuntimeDirectoryPreserve=yes"} <= set(unit)
 
 
-def test_what_ends_when_somebody_lets_go_is_waited_for_and_nothing_else() -> None:
+def test_what_ends_when_its_holder_lets_go_is_waited_for_and_nothing_else() -> None:
     known = {rule.get("alert"): rule["expr"] for rule in rules()}
     rest = "|".join(rule for rule in HELD_CODES if rule != "IN_USE")
     assert f'{{rule=~"{rest}"}}' in known["AliquotWishHeld"]
@@ -93,7 +95,7 @@ def panels(found: Any) -> Iterator[dict[str, Any]]:
 
 
 def expressions() -> list[str]:
-    """Of all panels and variables, with Grafana's own words filled in."""
+    """Return the expressions of all panels and variables, with Grafana's own variables filled in."""
     found = json.loads(DASHBOARD.read_text())
     texts = [target["expr"] for panel in panels(found) for target in panel.get("targets", ())]
     return [text.replace("$__rate_interval", "5m").replace("$__range", "1h") for text in texts]

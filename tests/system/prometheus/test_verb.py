@@ -1,4 +1,4 @@
-"""``aliquot metrics``: once, as a file, and served to a real Prometheus; a host whose GPUs cannot be read."""
+"""``aliquot metrics``: once, as a file, and served to a real Prometheus; and a host whose GPUs cannot be read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def aliquot(state: str, *words: str, **variables: str) -> subprocess.CompletedPr
 
 @contextmanager
 def serving(state: str, folder: Path, *words: str, **variables: str) -> Iterator[str]:
-    """The verb as a process that listens; the address."""
+    """Run the verb as a process that listens. Yield its address."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine", "PYTHONUNBUFFERED": "1"}
     environment |= variables
     log = folder / "metrics.log"
@@ -72,7 +72,7 @@ def test_once_and_as_a_file(state: str, tmp_path: Path) -> None:
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")], "a temporary file was left"
 
 
-def test_a_full_disk_is_no_fault_of_ours(state: str) -> None:
+def test_a_full_disk_is_not_an_error_of_ours(state: str) -> None:
     environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine"}
     with open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "aliquot", "metrics"]
@@ -80,10 +80,10 @@ def test_a_full_disk_is_no_fault_of_ours(state: str) -> None:
     assert (done.returncode, done.stderr.partition(":")[0]) == (20, "blocked[STORAGE]")
 
 
-def test_gpus_that_cannot_be_read_are_said_and_nothing_old_is_left(state: str, tmp_path: Path) -> None:
+def test_gpus_that_cannot_be_read_are_reported_and_nothing_old_is_left(state: str, tmp_path: Path) -> None:
     target = tmp_path / "aliquot.prom"
     aliquot(state, "metrics", "--out", str(target))
-    failed = aliquot(state, "metrics", "--node", "gone", "--out", str(target))
+    failed = aliquot(state, "metrics", "--sim", "gone", "--out", str(target))
     assert failed.returncode == 20
     assert "no simulated node 'gone'" in failed.stderr
     assert 'aliquot_look_success{Hostname="gone"} 0.0' in target.read_text()
@@ -91,18 +91,18 @@ def test_gpus_that_cannot_be_read_are_said_and_nothing_old_is_left(state: str, t
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "output"),
     [
-        (("--listen", "nowhere"), 2, "no address and port"),
+        (("--listen", "nowhere"), 2, "invalid listen address"),
         (("--listen", "192.0.2.1:0"), 20, "cannot listen"),
-        (("--listen", "0", "--out", "x.prom"), 2, "one or the other"),
+        (("--listen", "0", "--out", "x.prom"), 2, "exclude each other"),
         (("--listen", "0", "--every", "0"), 2, "between 1 and 3600"),
         (("--out", "/nonexistent/x.prom"), 20, "cannot write"),
     ],
 )
-def test_bad_input_is_refused(state: str, words: tuple[str, ...], code: int, said: str) -> None:
+def test_bad_input_is_refused(state: str, words: tuple[str, ...], code: int, output: str) -> None:
     done = aliquot(state, "metrics", *words)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (done.returncode, output in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -115,7 +115,7 @@ def scraped(address: str) -> str:
 
 
 def until(address: str, line: str) -> str:
-    """Scrape until a page has that line; the page."""
+    """Scrape until a page has that line, and return the page."""
     end = time.monotonic() + PATIENCE_S
     while line not in (page := scraped(address)):
         assert time.monotonic() < end, page

@@ -1,4 +1,4 @@
-"""Recorded terminal sessions: what was typed, and what was answered."""
+"""Recorded terminal sessions: typed commands and their output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CAPTURED = Path(__file__).resolve().parents[2] / "recorded/captured"
 
 
 def sessions(file: str) -> list[tuple[str, str]]:
-    """Commands without prompt, ``sudo`` and the recorder's remarks, each with its output."""
+    """Return the commands without prompt, ``sudo`` and the recorder's remarks, each with its output."""
     found: list[tuple[str, list[str]]] = []
     for line in (CAPTURED / file).read_text().splitlines():
         if line.startswith("$ "):
@@ -19,5 +19,5 @@ def sessions(file: str) -> list[tuple[str, str]]:
 
 
 def answer(file: str, command: str, nth: int = 0) -> str:
-    """The output of the nth time that a command was typed."""
+    """Return the output of the nth run of a command."""
     return [text for typed, text in sessions(file) if typed == command][nth]

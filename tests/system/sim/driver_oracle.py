@@ -1,4 +1,4 @@
-"""What a driver must answer, read off the reviewed tables by brute force: small, slow, and sharing no code with it."""
+"""Expected driver answers, derived from the reviewed tables by brute force. Small, slow, and without shared code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(family: str) -> Row:
 
 
 class Oracle:
-    """One GPU: what exists is a list of (profile row, start)."""
+    """A GPU. ``there`` maps instance ids to (profile row, start)."""
 
     def __init__(self, family: str, swapped: bool) -> None:
         self.doc = table(family)
@@ -41,7 +41,9 @@ class Oracle:
         return set(range(start, start + row["placements"]["size"]))
 
     def number(self, row: Row, start: int) -> int:
-        """The instance id of a place: displayed cells to internal ones, then the row that covers just those."""
+        """Return the instance id of a placement: displayed cells to internal ones, then the row that covers exactly
+        these.
+        """
         inside = self.cells(row, start)
         if self.swapped and len(inside) < self.units:
             inside = {(c + self.units // 2) % self.units for c in inside}
@@ -52,7 +54,7 @@ class Oracle:
         raise AssertionError((row["name"], start))
 
     def legal(self, rows: list[Row]) -> bool:
-        """Counts, slices, engines and rules of instances that exist together."""
+        """Report whether instances may exist together: counts, slices, engines and rules."""
         names = [r["name"] for r in rows]
         if sum(r["compute_slices"] for r in rows) > self.doc["geometry"]["compute_slices"]:
             return False
@@ -76,12 +78,12 @@ class Oracle:
         return {c for row, start in self.there.values() for c in self.cells(row, start)}
 
     def open_places(self, profile: int) -> list[int]:
-        """Starts that are free, whatever engines and rules say."""
+        """Return the starts that are free, without regard to engines and rules."""
         row = self.row(profile)
         return [s for s in row["placements"]["starts"] if not self.cells(row, s) & self.taken]
 
     def create(self, profile: int, start: int | None) -> int:
-        """The new id, or minus NVML's code."""
+        """Create an instance. Returns its id, or minus NVML's code."""
         row = self.row(profile)
         if start is not None and start not in row["placements"]["starts"]:
             return -2
@@ -95,7 +97,7 @@ class Oracle:
         return number
 
     def choices_after(self, row: Row, start: int) -> int:
-        """How many (plain profile, place) pairs stay free."""
+        """Count the (plain profile, start) pairs that stay free."""
         taken = self.taken | self.cells(row, start)
         plain = [p for p in self.doc["profiles"] if not p["attributes"]]
         return sum(not self.cells(p, s) & taken for p in plain for s in p["placements"]["starts"])
@@ -104,7 +106,7 @@ class Oracle:
         return 0 if self.there.pop(number, None) else -2
 
     def remaining(self, profile: int) -> int:
-        """The most instances of one profile that fit beside what is there: every set of places is tried."""
+        """Return how many more instances of a profile fit. Tries every set of placements."""
         row, present = self.row(profile), [r for r, _ in self.there.values()]
         places = self.open_places(profile)
         for count in range(len(places), 0, -1):

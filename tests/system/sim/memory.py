@@ -13,7 +13,7 @@ from aliquot.sim.template import build
 
 
 class Memory:
-    """A node with one session open; ``calls`` are the call log, ``slept`` the seconds that calls would have taken."""
+    """A node with an open session. ``calls`` is the call log, ``slept`` the seconds that calls would have taken."""
 
     def __init__(self, template: str, driver: str | None = None, latency: str = "none", mig: bool = True) -> None:
         self.now = 0.0
@@ -22,8 +22,8 @@ class Memory:
         self.saved: NodeState | None = None
         self.log: list[str] = []
         self.when_slept: Callable[[], object] = lambda: None
-        world = SimEnvironment(lambda: self.now, self._sleep, self.killed.append, self._save, self.log.append)
-        self.node = SimNode(build("n", template, "boot-1", driver, latency), world)
+        environment = SimEnvironment(lambda: self.now, self._sleep, self.killed.append, self._save, self.log.append)
+        self.node = SimNode(build("n", template, "boot-1", driver, latency), environment)
         self.link = self.open(100)
         if mig:
             for gpu in self.node.gpus:
@@ -37,17 +37,17 @@ class Memory:
         self.saved = msgspec.json.decode(msgspec.json.encode(state), type=NodeState)
 
     def open(self, pid: int, privileged: bool = True) -> NodeLink:
-        """Another NVML session."""
+        """Open another NVML session."""
         link = self.open_slowly(pid, privileged)
         assert link.answer(f"hello session-{pid}") == "0"
         return link
 
     def open_slowly(self, pid: int, privileged: bool = True, gone: Callable[[], bool] = lambda: False) -> NodeLink:
-        """A connection that has not asked for a session yet."""
+        """Open a connection that has not requested a session yet."""
         return NodeLink(self.node, pid, privileged, gone)
 
     def ask(self, line: str, link: NodeLink | None = None) -> list[int]:
-        """The code and the numbers of an answer."""
+        """Return the code and the numbers of an answer."""
         return [int(w) for w in (link or self.link).answer(line).partition("|")[0].split()]
 
     def text(self, line: str) -> str:
@@ -61,7 +61,7 @@ class Memory:
         return int(code), text
 
     def create(self, profile: int, place: tuple[int, int] | None = None, gpu: int = 0) -> int:
-        """The id of a new GPU instance; minus the code if it was refused."""
+        """Create a GPU instance. Returns its id, or minus the code if it was refused."""
         call = "DeviceCreateGpuInstanceWithPlacement" if place else "DeviceCreateGpuInstance"
         where = f" {place[0]} {place[1]}" if place else ""
         answer = self.ask(f"{call} {gpu} -1 -1 {profile}{where}")

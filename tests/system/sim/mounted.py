@@ -1,4 +1,4 @@
-"""A simulated node mounted for the length of a test: its kernel files as every program sees them."""
+"""A simulated node mounted for the duration of a test: its kernel files as every program sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.sim import mount_process as mounting
 
 
 def missing() -> str:
-    """Why nothing can be mounted here; empty where it can."""
+    """Return why nothing can be mounted here, or "" if it can."""
     try:
         mount.library()
     except AliquotError as error:
@@ -30,7 +30,7 @@ def missing() -> str:
 
 @contextmanager
 def mounted(state_dir: str, node: str) -> Iterator[str]:
-    """The folder below which the node's /sys, /proc and /dev are. The node must be there until the end."""
+    """Mount the node and yield the folder that contains its /sys, /proc and /dev. The node must exist until the end."""
     folder = tempfile.mkdtemp(prefix="aliquot-mnt-")
     try:
         mounting.mount(state_dir, node, folder)
@@ -43,7 +43,7 @@ def mounted(state_dir: str, node: str) -> Iterator[str]:
 
 
 def _let_go(folder: str) -> None:
-    """Unmount; a program that has just ended may be in the way for a moment."""
+    """Unmount. A program that has just ended may keep the mount busy for a moment."""
     for attempt in range(50):
         if mounting.mounted(folder) is None:
             return  # its node was stopped
@@ -57,6 +57,6 @@ def _let_go(folder: str) -> None:
 
 @contextmanager
 def mounted_files(state_dir: str, node: str) -> Iterator[RealFiles]:
-    """The Files port over the mount."""
+    """Yield the Files port over the mount."""
     with mounted(state_dir, node) as folder:
         yield RealFiles(folder)

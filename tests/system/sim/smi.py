@@ -13,7 +13,7 @@ _tokens = count()
 
 
 class Smi:
-    """A node in memory, and its driver's program. No session is open beside the program's own."""
+    """A node in memory and its driver's program. Only the program has a session open."""
 
     def __init__(self, template: str, driver: str | None = None, mig: bool = True) -> None:
         self.memory = Memory(template, driver, mig=mig)
@@ -21,7 +21,7 @@ class Smi:
         self.node = self.memory.node
 
     def __call__(self, command: str) -> tuple[int, str]:
-        """Exit status and output of ``nvidia-smi ...``."""
+        """Return exit status and output of ``nvidia-smi ...``."""
         lines: list[str] = []
         words = shlex.split(command.removeprefix("nvidia-smi"))
         link = NodeLink(self.node, 100)

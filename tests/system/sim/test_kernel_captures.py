@@ -1,4 +1,4 @@
-"""The simulated kernel shows what was captured on real machines: files, formats, addresses, lists."""
+"""The simulated kernel shows what was captured on real hosts: files, formats, addresses, lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from system.sim.kernel_world import PCI, Kernel, uuid
+from system.sim.kernel_setup import PCI, Kernel, uuid
 
 CAPTURED = Path(__file__).resolve().parents[2] / "recorded/captured"
 A2_FUNCTIONS = [*(f"0000:08:00.{n}" for n in range(4, 8)), *(f"0000:08:01.{n}" for n in range(8))]
@@ -16,7 +16,7 @@ A2_FUNCTIONS += [f"0000:08:02.{n}" for n in range(4)]
 
 
 def sessions(name: str) -> list[tuple[str, list[str]]]:
-    """The commands of a capture, and what each printed."""
+    """Return the commands of a capture with their output."""
     found: list[tuple[str, list[str]]] = []
     for line in (CAPTURED / f"{name}.txt").read_text().splitlines():
         if line.startswith("$ "):

@@ -1,10 +1,10 @@
-"""Boards filled to the brim, with every pair of sizes and on every GPU instance profile: as the raw tables say."""
+"""Full boards, with every pair of sizes and on every GPU instance profile: the results match the raw tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from system.sim.kernel_world import PCI, Kernel
+from system.sim.kernel_setup import PCI, Kernel
 from system.sim.vgpu_oracle import Row, VgpuOracle
 
 BOARDS = {
@@ -25,7 +25,7 @@ WITH_MIG = {
 
 
 class Filling:
-    """A board and its oracle, side by side."""
+    """A board and its oracle side by side."""
 
     def __init__(self, product: str, template: str, mixed: bool = False, mig: bool = False) -> None:
         self.node = Kernel(f"{template}:vfio")
@@ -38,7 +38,7 @@ class Filling:
         self.functions = self.node.vfs()
 
     def make(self, row: Row) -> bool:
-        """One more vGPU on the next free function; both must agree whether, and where."""
+        """Create a vGPU on the next free function. Kernel and oracle must agree on the result and the placement."""
         free = next((f for f in self.functions if f not in self.oracle.there), None)
         if free is None:
             return False

@@ -1,4 +1,4 @@
-"""Any sequence of writes to drivers, functions, vGPUs and machines leaves a tree that agrees with itself."""
+"""Any sequence of writes to drivers, functions, vGPUs and VMs leaves a consistent tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from system.sim.kernel_world import PCI, Kernel, uuid
+from system.sim.kernel_setup import PCI, Kernel, uuid
 
 DRIVERS = "/sys/bus/pci/drivers"
 NUMBER = st.integers(0, 999)
@@ -21,7 +21,7 @@ KNOWN = {
 
 
 class Writes(RuleBasedStateMachine):
-    """Two GPUs in one of two worlds, one with a stranger in its group. Nobody has NVML open."""
+    """Two GPUs in one of two frameworks, one with a foreign device in its IOMMU group. NVML is not open."""
 
     @initialize(template=st.sampled_from(("a2:mdev:grouped,a30:mdev", "a2:vfio:grouped,a30:vfio", "tesla-t4:mdev,a2")))
     def node_starts(self, template: str) -> None:
@@ -32,11 +32,11 @@ class Writes(RuleBasedStateMachine):
             self.create(number, 0)
 
     def addresses(self) -> list[str]:
-        """Every function but the root ports, which do not change."""
+        """Return every function except the root ports, which do not change."""
         return [a for a in self.node.files.names(PCI) if not a.startswith("0000:00:")]
 
     def pick(self, number: int) -> str:
-        """A GPU, what lies beside it, a function with a vGPU or one of the first."""
+        """Choose a GPU, a device beside it, a function with a vGPU or one of the first."""
         gpus = [g.state for g in self.node.node.gpus]
         found = [g.pci for g in gpus] + [v.function for g in gpus for v in g.vgpus]
         found += [a for a in self.addresses() if a.endswith((".1", ".4"))][:3]
@@ -99,8 +99,8 @@ class Writes(RuleBasedStateMachine):
         self.node.control("vm-start", name=f"vm{number}", devices=[device])
 
     @rule(number=NUMBER)
-    def pull_away(self, number: int) -> None:
-        """Whatever somebody writes below a running machine is refused."""
+    def unplug(self, number: int) -> None:
+        """Unbind a device of a running VM, which must be refused."""
         opened = [d for vm in self.node.node.state.vms for d in vm.devices]
         if not opened:
             return
@@ -166,7 +166,7 @@ class Writes(RuleBasedStateMachine):
 
     @invariant()
     def what_a_machine_has_open_stays(self) -> None:
-        """No write took a vGPU, a function or a driver from below a running machine."""
+        """Assert that no write removed a vGPU, a function or a driver that a running VM uses."""
         there = {v.uuid for g in self.node.node.gpus for v in g.state.vgpus} | set(self.addresses())
         for vm in self.node.node.state.vms:
             assert set(vm.devices) <= there

@@ -1,17 +1,17 @@
-"""What the kernel's side and NVML's side of a simulated GPU do to each other."""
+"""Interaction between the kernel's side and NVML's side of a simulated GPU."""
 
 from __future__ import annotations
 
 import pytest
 
-from system.sim.kernel_world import Kernel
+from system.sim.kernel_setup import Kernel
 
 IN_USE, NOT_SUPPORTED, INVALID = 19, 3, 2
 GET, SET = "DeviceGetVgpuHeterogeneousMode 0 -1 -1", "DeviceSetVgpuHeterogeneousMode 0 -1 -1"
 
 
 def nvml(node: Kernel, line: str) -> list[int]:
-    """One call in a session of its own."""
+    """Make a call in a separate session."""
     link = node.open(7)
     try:
         return node.ask(line, link)
@@ -20,7 +20,7 @@ def nvml(node: Kernel, line: str) -> list[int]:
 
 
 def with_instances(template: str) -> Kernel:
-    """A node whose GPU has MIG mode on, functions, and two small instances."""
+    """Return a node whose GPU has MIG mode enabled, functions, and two small instances."""
     node = Kernel(template)
     node.gpu.state.mig = node.gpu.state.pending = True
     assert node.manage() == 0
@@ -61,14 +61,16 @@ def test_an_instance_under_a_vgpu_is_in_use() -> None:
 def test_mig_mode_and_functions(template: str, on_with_functions: int) -> None:
     node = Kernel(template)
     node.manage()
-    assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, on_with_functions], "Ampere wants a reset, and has functions"
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, on_with_functions], (
+        "Ampere needs a reset, which its functions block"
+    )
     node.manage("-d")
     if on_with_functions:
         node.ok("reset", gpu=0)
     assert node.gpu.state.mig
     node.manage("-e")
     assert nvml(node, "DeviceSetMigMode 0 -1 -1 0") == [IN_USE]
-    assert node.gpu.state.pending, "refused: not even wished"
+    assert node.gpu.state.pending, "refused: the pending mode does not change"
     assert node.control("reset", gpu=0)[0] == IN_USE
     node.manage("-d")
     assert nvml(node, "DeviceSetMigMode 0 -1 -1 0") == [0, 0]
@@ -91,7 +93,7 @@ def test_types_follow_mig_mode() -> None:
     node.manage("-d")
     assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, 0]
     node.manage("-e")
-    assert node.listed(vf) == [], "MIG on, no instance: nothing"
+    assert node.listed(vf) == [], "MIG mode without an instance: no types"
     assert nvml(node, "DeviceCreateGpuInstance 0 -1 -1 14")[0] == 0
     assert node.listed(vf) == [689]
 
@@ -99,7 +101,7 @@ def test_types_follow_mig_mode() -> None:
 def test_mixed_size_mode() -> None:
     node = Kernel("l40s:vfio")
     assert nvml(node, GET) == [0, 0]
-    assert nvml(node, f"{SET} 1") == [IN_USE], "virtual functions first"
+    assert nvml(node, f"{SET} 1") == [IN_USE], "virtual functions must exist first"
     node.manage()
     assert nvml(node, f"{SET} 2") == [INVALID]
     assert nvml(node, f"{SET} 1") == [0]
@@ -133,7 +135,7 @@ def test_virtualization_mode(template: str, mode: int) -> None:
     assert nvml(Kernel(template), "DeviceGetVirtualizationMode 0 -1 -1") == [0, mode]
 
 
-def test_a_gpu_that_was_handed_out_comes_back_as_after_a_reset() -> None:
+def test_a_gpu_that_was_passed_through_comes_back_as_after_a_reset() -> None:
     for template, stays in (("a30", True), ("h100-pcie", False)):
         node = Kernel(template)
         state = node.gpu.state

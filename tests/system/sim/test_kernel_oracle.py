@@ -1,4 +1,4 @@
-"""Any sequence of acts gets the same lists, places and refusals from the simulated driver and from the raw tables."""
+"""The simulated driver and the raw tables return equal lists, placements and refusals for any sequence of actions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from system.sim.kernel_world import PCI, Kernel
+from system.sim.kernel_setup import PCI, Kernel
 from system.sim.vgpu_oracle import VgpuOracle
 
 BOARDS = {
@@ -33,12 +33,12 @@ NONE = {"4294967295", "65535"}
 
 
 class Acts(RuleBasedStateMachine):
-    """Functions on and off, modes, GPU instances, vGPUs, a reboot: at random on one board, in either world."""
+    """Random functions, modes, GPU instances, vGPUs and reboots on a board, in either framework."""
 
-    @initialize(product=st.sampled_from(sorted(BOARDS)), world=st.sampled_from(("mdev", "vfio")))
-    def board(self, product: str, world: str) -> None:
-        self.world = world
-        self.node = Kernel(f"{BOARDS[product]}:{world}")
+    @initialize(product=st.sampled_from(sorted(BOARDS)), framework=st.sampled_from(("mdev", "vfio")))
+    def board(self, product: str, framework: str) -> None:
+        self.environment = framework
+        self.node = Kernel(f"{BOARDS[product]}:{framework}")
         self.oracle = VgpuOracle(product)
         self.vfs: list[str] = []
         self.made = 0
@@ -77,7 +77,7 @@ class Acts(RuleBasedStateMachine):
             if gpu.table.family.mode.change_needs_gpu_reset:
                 assert not self.vfs, "a reset with functions"
             self.oracle.mig, self.oracle.mixed = on, False
-        gpu.state.pending = gpu.state.mig  # the wish of a refused change would come true at the reboot
+        gpu.state.pending = gpu.state.mig  # otherwise the refused mode would take effect at the reboot
 
     @precondition(lambda self: self.node.gpu.state.mig)
     @rule(pick=st.integers(0, 99))
@@ -123,7 +123,7 @@ class Acts(RuleBasedStateMachine):
         expected = self.oracle.create(function, type_id)
         code = self.node.make(function, type_id, self.made)
         if expected == "full":
-            assert code == (errno.ENOSPC if self.world == "mdev" else errno.EIO)
+            assert code == (errno.ENOSPC if self.environment == "mdev" else errno.EIO)
         else:
             assert code == REFUSALS[expected], expected
 
@@ -147,7 +147,7 @@ class Acts(RuleBasedStateMachine):
 
     @invariant()
     def lists_agree(self) -> None:
-        """Every free function shows the same list, one with a vGPU none."""
+        """Assert that every free function shows the same list and a function with a vGPU shows none."""
         free = [vf for vf in self.vfs if vf not in self.oracle.there]
         expected = self.oracle.listed()
         for vf in {*free[:1], *free[-1:]}:
@@ -157,7 +157,7 @@ class Acts(RuleBasedStateMachine):
 
     @invariant()
     def vgpus_agree(self) -> None:
-        """Type, GPU instance and place of each; places never overlap, counts stay below the maxima."""
+        """Assert type, GPU instance and placement of each. Placements never overlap; counts stay below the maxima."""
         state = self.node.gpu.state
         assert {v.function: v.type_id for v in state.vgpus} == {f: v.row["id"] for f, v in self.oracle.there.items()}
         for vgpu in state.vgpus:
@@ -170,14 +170,14 @@ class Acts(RuleBasedStateMachine):
 
     @invariant()
     def files_tell_the_driver_s_choice(self) -> None:
-        if self.world == "mdev":
+        if self.environment == "mdev":
             return
         for function, there in list(self.oracle.there.items())[:2]:
             folder = f"{PCI}/{function}/nvidia"
             assert self.node.files.read(f"{folder}/current_vgpu_type") == str(there.row["id"])
             for file, value in (("gpu_instance_id", there.gi), ("placement_id", there.place)):
-                said = self.node.files.read(f"{folder}/{file}")
-                assert said == str(value) if value is not None else said in NONE
+                answer = self.node.files.read(f"{folder}/{file}")
+                assert answer == str(value) if value is not None else answer in NONE
         for function in [vf for vf in self.vfs if vf not in self.oracle.there][:1]:
             assert self.node.read(f"{PCI}/{function}/nvidia/placement_id") == errno.ENXIO
 

@@ -1,4 +1,4 @@
-"""The simulated kernel through the server: the Files port, faults at every write, states of before, speed."""
+"""The simulated kernel through the server: the Files port, faults at every write, earlier states, speed."""
 
 from __future__ import annotations
 
@@ -103,15 +103,15 @@ def test_a_writer_killed_at_any_write(node: SimClient, state_dir: str, when: str
 def test_the_third_write_fails(node: SimClient) -> None:
     node.inject_fault("fail", call="SysfsWrite", path="current_vgpu_type", code=errno.EIO, nth=3, calls=1)
     files = SimFiles(node)
-    said = []
+    messages = []
     files.write(f"{PCI}/0000:01:00.0/driver_override", "\n")
     for number in (4, 5, 6, 6):
         try:
             files.write(f"{PCI}/0000:01:00.{number}/nvidia/current_vgpu_type", "1150")
-            said.append(0)
+            messages.append(0)
         except OSError as refused:
-            said.append(refused.errno or 0)
-    assert said == [0, 0, errno.EIO, 0]
+            messages.append(refused.errno or 0)
+    assert messages == [0, 0, errno.EIO, 0]
 
 
 def test_busy_and_lost_meet_writes_too(node: SimClient) -> None:
@@ -147,7 +147,7 @@ def test_mixed_size_mode_without_the_library(node: SimClient) -> None:
     backend.close()
 
 
-def test_a_gpu_that_was_handed_out_is_not_read(node: SimClient) -> None:
+def test_a_gpu_that_was_passed_through_is_not_read(node: SimClient) -> None:
     node.sriov_manage("-d", "ALL")
     files, pci = SimFiles(node), "0000:01:00.0"
     files.write(f"{PCI}/{pci}/driver_override", "vfio-pci")
@@ -172,7 +172,7 @@ def test_a_state_of_before_virtual_machines_is_still_read() -> None:
 
 
 def test_many_small_reads_take_little_time(node: SimClient) -> None:
-    """About forty reads a GPU are what one look costs. A generous bound: a twentieth of it is usual."""
+    # A poll costs about forty reads a GPU. The bound is generous: a twentieth of it is usual.
     files = SimFiles(node)
     begun = time.process_time()
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""The simulated kernel's files: drivers and groups, refusals with their errno, reboot; a tree without a hole."""
+"""Files of the simulated kernel: drivers and groups, refusals with their errno, reboot, and a complete tree."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.sim.kernel.control_api import tree_of
-from system.sim.kernel_world import PCI, Kernel, uuid
+from system.sim.kernel_setup import PCI, Kernel, uuid
 
 DRIVERS = "/sys/bus/pci/drivers"
 E = errno
 
 
 def everything(node: Kernel, path: str = "") -> Iterator[tuple[str, dict[str, object]]]:
-    """Every entry below a path, links not followed."""
+    """Yield every entry below a path without following links."""
     tree = tree_of(node.node)
     for name in tree.names(path or "/"):
         facts = tree.stat(f"{path}/{name}")
@@ -39,8 +39,8 @@ def test_no_link_leads_nowhere_and_every_file_can_be_read(template: str) -> None
         if facts["kind"] == "link" and "/fd/" not in path:
             assert node.files.exists(path), path
         elif facts["kind"] == "file" and int(str(facts["mode"])) & 0o400:
-            said = node.read(path)
-            assert isinstance(said, str) or said == E.ENXIO, path
+            answer = node.read(path)
+            assert isinstance(answer, str) or answer == E.ENXIO, path
     assert seen > 100
 
 
@@ -86,7 +86,7 @@ def test_a_number_of_functions_is_not_changed_while_there_are_some() -> None:
     node = Kernel("a2:mdev")
     node.manage()
     assert node.write(f"{node.pf}/sriov_numvfs", "8") == E.EBUSY
-    assert node.write(f"{node.pf}/sriov_numvfs", "16") == 0, "the same number is no change"
+    assert node.write(f"{node.pf}/sriov_numvfs", "16") == 0, "the same number changes nothing"
     assert node.write(f"{node.pf}/sriov_numvfs", "0") == E.EPERM
     assert len(node.vfs()) == 16
 
@@ -112,13 +112,13 @@ def test_refusals_of_create(text: str, code: int) -> None:
     assert node.write(f"{PCI}/{second}/mdev_supported_types/nvidia-744/create", text) == code
 
 
-def test_refusals_of_the_driver_in_either_world() -> None:
-    for world, full in (("mdev", E.ENOSPC), ("vfio", E.EIO)):
-        node = Kernel(f"a2:{world}")
+def test_refusals_of_the_driver_in_either_framework() -> None:
+    for framework, full in (("mdev", E.ENOSPC), ("vfio", E.EIO)):
+        node = Kernel(f"a2:{framework}")
         node.manage()
         vfs = node.vfs()
         assert [node.make(vf, 747, n) for n, vf in enumerate(vfs[:2])] == [0, 0]
-        assert node.make(vfs[0], 747, 10) == E.EIO, "it has one"
+        assert node.make(vfs[0], 747, 10) == E.EIO, "it already has one"
         assert node.make(vfs[2], 746, 11) == E.EIO, "another size"
         assert node.make(vfs[2], 747, 12) == full, "no more of that size"
         assert node.calls[-1]["rm"] == "0x1a"
@@ -167,7 +167,7 @@ def test_a_machine_on_a_function_with_vendor_vfio() -> None:
 
 
 def hand_over(node: Kernel, address: str) -> list[int]:
-    """To vfio-pci by driver_override; the errnos."""
+    """Bind a device to vfio-pci with driver_override. Returns the errnos."""
     return [
         node.write(f"{PCI}/{address}/driver_override", "vfio-pci"),
         node.write(f"{DRIVERS}/nvidia/unbind", address),
@@ -175,7 +175,7 @@ def hand_over(node: Kernel, address: str) -> list[int]:
     ]
 
 
-def test_a_gpu_handed_out_is_not_in_nvml_and_comes_back() -> None:
+def test_a_gpu_passed_through_is_not_in_nvml_and_comes_back() -> None:
     node = Kernel("a2*3")
     address = node.node.gpus[1].state.pci
     assert hand_over(node, address) == [0, 0, 0]
@@ -241,7 +241,7 @@ def test_without_an_iommu_vfio_takes_nothing() -> None:
     assert not node.files.exists(f"{PCI}/{address}/driver")
 
 
-def test_new_id_binds_strangers() -> None:
+def test_new_id_binds_unrelated_devices() -> None:
     node = Kernel("a2:mdev*2")
     assert node.write(f"{DRIVERS}/vfio-pci/new_id", "10de 25b6") == 0
     assert node.write(f"{DRIVERS}/vfio-pci/new_id", "10de 25b6") == E.EEXIST
@@ -260,7 +260,7 @@ def test_functions_without_autoprobe_have_no_driver() -> None:
     assert len(node.listed(node.vfs()[0])) == 23
 
 
-def test_a_stranger_in_the_group_of_a_gpu() -> None:
+def test_an_unrelated_device_in_the_group_of_a_gpu() -> None:
     node = Kernel("a2:grouped")
     address = node.gpu.state.pci
     group = node.files.real(f"{node.pf}/iommu_group")
@@ -307,7 +307,7 @@ def test_sriov_manage_without_sense() -> None:
     assert node.control("sriov-manage", action="-x", address="ALL")[0] == 2
 
 
-def test_a_reboot_forgets_and_another_kernel_has_another_world() -> None:
+def test_a_reboot_forgets_and_another_kernel_has_another_framework() -> None:
     node = Kernel("a2:mdev:grouped,tesla-t4:mdev")
     node.manage()
     node.make(node.vfs()[0], 746, 1)
@@ -317,7 +317,7 @@ def test_a_reboot_forgets_and_another_kernel_has_another_world() -> None:
     group, boot = node.files.real(f"{node.pf}/iommu_group"), node.files.read("/proc/sys/kernel/random/boot_id")
     node.ok("reboot")
     assert node.files.read("/proc/sys/kernel/random/boot_id") != boot
-    assert node.files.real(f"{node.pf}/iommu_group") != group, "groups are numbered anew"
+    assert node.files.real(f"{node.pf}/iommu_group") != group, "groups get new numbers"
     assert (node.vfs(), node.files.names("/sys/bus/mdev/devices")) == ([], ())
     node.manage()
     assert node.files.real(f"{PCI}/{node.vfs()[5]}/driver") == f"{DRIVERS}/nvidia"
@@ -347,7 +347,7 @@ def test_who_lacks_the_rights_writes_nothing() -> None:
     assert node.listed(node.vfs()[0])
 
 
-# -- where a vGPU lies may be moved while nobody runs on it
+# -- the placement of a vGPU may change while no VM uses it
 
 
 def test_a_place_may_be_chosen_in_mixed_size_mode() -> None:
@@ -361,13 +361,13 @@ def test_a_place_may_be_chosen_in_mixed_size_mode() -> None:
     assert node.files.read(f"{PCI}/{second}/nvidia/placement_id") == "24"
     assert node.write(f"{folder}/placement_id", "20") == 0
     assert node.files.read(f"{folder}/placement_id") == "20"
-    assert node.write(f"{folder}/placement_id", "4") == E.EIO, "no place of a 4Q on such a board"
+    assert node.write(f"{folder}/placement_id", "4") == E.EIO, "not a placement of a 4Q on such a board"
     assert node.write(f"{folder}/placement_id", "24") == E.EIO, "taken"
     assert node.write(f"{folder}/gpu_instance_id", "1") == E.EIO
     assert node.write(f"{folder}/vgpu_params", "disable_vnc=1") == 0
     assert node.files.read(f"{folder}/vgpu_params") == "disable_vnc=1"
     node.ok("vm-start", name="a", devices=[first])
-    assert node.write(f"{folder}/placement_id", "0") == E.EIO, "it runs"
+    assert node.write(f"{folder}/placement_id", "0") == E.EIO, "its VM runs"
     assert node.write(f"{folder}/vgpu_params", "x=1") == E.EBUSY
 
 

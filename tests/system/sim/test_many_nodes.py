@@ -1,4 +1,4 @@
-"""Many nodes at once: their names, one question for what changed, and the server that answers it."""
+"""Many nodes at once: their names, a single request for changes, and the server that answers it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_count_that_makes_no_sense_is_refused(count: str) -> None:
 
 def test_all_are_started_or_none(state_dir: str) -> None:
     control.start(state_dir, "a30", "gpu-02")
-    with pytest.raises(UsageError, match="'gpu-02' is there already"):
+    with pytest.raises(UsageError, match="'gpu-02' exists already"):
         control.start_many(state_dir, "a30", 3, "gpu")
     with pytest.raises(UsageError, match="no GPU 'nonsense'"):
         control.start_many(state_dir, "nonsense", 3)
@@ -71,14 +71,14 @@ main(sys.argv[1], 1)
 """
 
 
-def test_whoever_stops_the_last_node_is_told_before_the_server_ends(tmp_path: Path) -> None:
-    """The server sees that no node is left as soon as the last one is gone: before that is told to whoever asked."""
+def test_the_client_that_stops_the_last_node_gets_its_answer_before_the_server_ends(tmp_path: Path) -> None:
+    # The server ends as soon as the last node is gone. Before that it must answer the client.
     with subprocess.Popen([sys.executable, "-c", SLOW_SERVER, str(tmp_path)], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.read(1) == b"1", "it answers"
         assert control.connect(str(tmp_path), "control.sock").request('{"do":"start","template":"a30","name":"n"}')
-        told = control.connect(str(tmp_path), "control.sock").request('{"do":"stop","name":"n"}')
-        assert told == '{"stopped":["n"]}'
+        reported = control.connect(str(tmp_path), "control.sock").request('{"do":"stop","name":"n"}')
+        assert reported == '{"stopped":["n"]}'
         assert server.wait(PATIENCE_S) == 0
 
 
@@ -105,7 +105,7 @@ def test_a_word_of_another_server_tells_everything(since: str) -> None:
     assert ChangeFeed().wait(since, 5).resync
 
 
-def test_whoever_waits_is_answered_at_once() -> None:
+def test_a_waiting_client_is_answered_at_once() -> None:
     changes = ChangeFeed()
     since = changes.wait("", 0).since
     threading.Timer(0.2, changes.touch, ["a"]).start()
@@ -140,7 +140,7 @@ def test_looking_at_a_node_is_no_change(state_dir: str) -> None:
     assert second.changed == ()
 
 
-def test_a_server_that_was_killed_tells_everything_anew(state_dir: str) -> None:
+def test_a_server_that_was_killed_reports_everything_again(state_dir: str) -> None:
     control.start(state_dir, "a30", "n")
     first = control.changes(state_dir, "", 0)
     assert first is not None
@@ -163,7 +163,7 @@ def test_a_node_that_is_none(state_dir: str, name: str) -> None:
         SimClient(state_dir, name)
 
 
-# -- the kernel's files, foreseen
+# -- the kernel's files, prefetched
 
 
 def test_what_one_look_read_the_next_reads_at_once(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,33 +179,33 @@ def test_what_one_look_read_the_next_reads_at_once(state_dir: str, monkeypatch: 
 
     monkeypatch.setattr(SimClient, "request", request)
 
-    def look(name: str, foreseen: tuple[tuple[str, str], ...]) -> tuple[object, PrefetchedFiles, int]:
+    def observe(name: str, prefetched: tuple[tuple[str, str], ...]) -> tuple[object, PrefetchedFiles, int]:
         with connect(name, state_dir=state_dir, backend="direct") as connection:
             assert connection.sim is not None
-            files = PrefetchedFiles(connection.sim, foreseen)
+            files = PrefetchedFiles(connection.sim, prefetched)
             kernel_files: KernelFiles = files
             connection.backend.kernel.files = kernel_files
             asked.clear()
             return connection.backend.read(), files, sum('"fs' in text for text in asked)
 
-    first, files, one_by_one = look("n-01", ())
+    first, files, one_by_one = observe("n-01", ())
     assert first == plain
     assert one_by_one > 10
-    again, _, at_once = look("n-01", files.reads)
+    again, _, at_once = observe("n-01", files.reads)
     assert again == plain
     assert at_once == 1
-    _, _, alike = look("n-02", files.reads)
+    _, _, alike = observe("n-02", files.reads)
     assert alike == 1
 
 
-def test_foreseen_files_refuse_what_plain_ones_refuse(state_dir: str) -> None:
+def test_prefetched_files_refuse_what_plain_ones_refuse(state_dir: str) -> None:
     control.start(state_dir, "a2:mdev", "n")
     node = SimClient(state_dir, "n")
     plain = SimFiles(node)
     pci = str(node.show()["gpus"][0]["pci"])
     folder = f"/sys/bus/pci/devices/{pci}"
-    foreseen = (("read", "/sys/none"), ("names", folder), ("link", f"{folder}/driver"), ("exists", folder))
-    files = PrefetchedFiles(node, foreseen)
+    prefetched = (("read", "/sys/none"), ("names", folder), ("link", f"{folder}/driver"), ("exists", folder))
+    files = PrefetchedFiles(node, prefetched)
     with pytest.raises(FileNotFoundError):
         files.read("/sys/none")
     assert files.names(folder) == plain.names(folder)

@@ -30,14 +30,14 @@ DEVICES = "sys/bus/pci/devices"
 
 
 class Machine:
-    """A node with an A2 at 0000:08:00.0, all functions on, and where it is mounted."""
+    """A node with an A2 at 0000:08:00.0, all its functions enabled, and its mount point."""
 
     def __init__(self, node: SimClient, root: str) -> None:
         self.node = node
         self.root = root
 
     def sh(self, script: str) -> subprocess.CompletedProcess[str]:
-        """A script in the mount's folder. Not with dash, which has one word for every failure of a write."""
+        """Run a script in the mount's folder. Not with dash, which reports all failures of a write alike."""
         return subprocess.run(["bash", "-c", script], cwd=self.root, capture_output=True, text=True)
 
     def out(self, script: str) -> str:
@@ -83,8 +83,8 @@ def test_python_sees_the_same(machine: Machine) -> None:
         assert attribute.read() == "16\n"
         assert machine.node.sriov_manage("-d", GPU)["rc"] == 0
         attribute.seek(0)
-        assert attribute.read() == "0\n", "an open attribute is shown anew at its beginning"
-    assert glob.glob(pattern) == [], "nothing is kept"
+        assert attribute.read() == "0\n", "an open attribute is read again from its beginning"
+    assert glob.glob(pattern) == [], "nothing is cached"
 
 
 def test_a_write_is_the_kernels(machine: Machine) -> None:
@@ -114,7 +114,7 @@ def test_a_write_is_the_kernels(machine: Machine) -> None:
         (f"echo 4 > {DEVICES}/{GPU}/sriov_numvfs", "Device or resource busy"),
         (f"echo 0 > {DEVICES}/{GPU}/sriov_numvfs", "Operation not permitted"),
         (f"echo {GPU} > sys/bus/pci/drivers/vfio-pci/bind", "No such device"),
-        ("echo nobody > sys/bus/pci/drivers/nvidia/bind", "No such device"),
+        ("echo unknown > sys/bus/pci/drivers/nvidia/bind", "No such device"),
         ("cat sys/bus/pci/drivers/nvidia/bind", "Permission denied"),
         (f"echo 1 > {DEVICES}/{GPU}/vendor", "Permission denied"),
         (f"touch {DEVICES}/{GPU}/mine", "Permission denied"),
@@ -135,7 +135,7 @@ def test_refusals_carry_the_kernels_errno(machine: Machine, script: str, words: 
 
 
 def test_every_file_of_the_a2_snapshot_through_cat(machine: Machine) -> None:
-    """While one 4 GB vGPU runs on another function, as when it was taken."""
+    # A 4 GB vGPU runs on another function, as when the snapshot was taken.
     machine.out(f"echo {UUID} > {DEVICES}/0000:08:00.4/mdev_supported_types/nvidia-754/create")
     recorded = sessions("a2-mdev-sysfs.txt")
     assert len(recorded) == 60
@@ -161,7 +161,7 @@ def test_every_file_of_the_l40s_snapshot_through_cat(state_dir: str) -> None:
 
 
 def test_the_mount_is_the_whole_tree(machine: Machine) -> None:
-    """Every name, link and text of a function is in the mount, and nothing else."""
+    # The mount has exactly the names, links and texts of a function.
     files = SimFiles(machine.node)
     functions = [files.real(f"/{DEVICES}/{each}") for each in (GPU, "0000:08:00.4")]
     waiting, count = [*functions, "/sys/bus/pci", "/proc/driver", "/dev"], 0
@@ -171,14 +171,14 @@ def test_the_mount_is_the_whole_tree(machine: Machine) -> None:
         names = files.names(path)
         assert sorted(os.listdir(here)) == sorted(names), path
         for name in names:
-            told, _ = machine.node.files("stat", f"{path}/{name}")
+            reported, _ = machine.node.files("stat", f"{path}/{name}")
             shown = os.lstat(f"{here}/{name}")
-            assert (shown.st_mode, shown.st_size) == (told["mode"], told["size"])
-            if told["kind"] == "dir":
+            assert (shown.st_mode, shown.st_size) == (reported["mode"], reported["size"])
+            if reported["kind"] == "dir":
                 waiting.append(f"{path}/{name}")
-            elif told["kind"] == "link":
+            elif reported["kind"] == "link":
                 assert os.readlink(f"{here}/{name}") == files.link(f"{path}/{name}")
-            elif told["kind"] == "file" and told["mode"] & 0o400:
+            elif reported["kind"] == "file" and reported["mode"] & 0o400:
                 count += 1
                 text, _ = machine.node.files("read", f"{path}/{name}")
                 assert Path(here, name).read_bytes().decode("latin-1") == text
@@ -205,7 +205,7 @@ def test_it_goes_with_its_node(state_dir: str, tmp_path: Path) -> None:
     assert mounting.mounted(folder) == name
     with pytest.raises(UsageError, match="already"):
         mounting.mount(state_dir, name, folder)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="is not a directory"):
         mounting.mount(state_dir, name, str(tmp_path / "there"))
     inside = subprocess.Popen(["sleep", "60"], cwd=f"{folder}/sys")
     with pytest.raises(BlockedError, match="cannot be unmounted"):
@@ -225,7 +225,7 @@ def test_what_a_look_found_ends_with_the_nodes_next_change(state_dir: str, monke
     real = SimFiles(node).real(folder)
     assert "virtfn0" not in source.names(real)
     node.sriov_manage("-e", "ALL")
-    assert "virtfn0" in source.names(real), "someone else changed it, in the next instant"
+    assert "virtfn0" in source.names(real), "another process changed it a moment later"
     assert source.link(f"{real}/virtfn0") == "../0000:01:00.4"
     node.sriov_manage("-d", "ALL")
     with pytest.raises(FileNotFoundError):
@@ -241,7 +241,7 @@ def test_what_appears_by_itself_is_seen(state_dir: str) -> None:
     first = sum(n.startswith("virtfn") for n in source.names(real))
     assert first < 16
     time.sleep(1.2)
-    assert sum(n.startswith("virtfn") for n in source.names(real)) == 16, "nobody wrote anything meanwhile"
+    assert sum(n.startswith("virtfn") for n in source.names(real)) == 16, "without a write meanwhile"
 
 
 def test_a_killed_server_is_started_again_and_a_write_is_not_sent_twice(machine: Machine) -> None:
@@ -255,7 +255,7 @@ def test_a_killed_server_is_started_again_and_a_write_is_not_sent_twice(machine:
 
 
 def test_a_fault_meets_the_program_that_wrote(machine: Machine) -> None:
-    """SIGKILL goes to the shell, not to the mount."""
+    # SIGKILL goes to the shell, not to the mount.
     machine.node.inject_fault("kill", when="before")
     done = machine.sh(f"echo vfio-pci > {DEVICES}/{GPU}/driver_override; echo survived")
     assert done.returncode == -9

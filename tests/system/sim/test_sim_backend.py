@@ -1,4 +1,4 @@
-"""The backend without C; what both backends must have in common is in the contract suite."""
+"""The backend without C. The contract suite covers what both backends have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator reproduces what real drivers were seen to answer: creation sequences and listings."""
+"""The simulator reproduces recorded answers of real drivers: creation sequences and listings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def board(row: dict[str, Any]) -> Memory:
 def test_creation_sequences(row: dict[str, Any]) -> None:
     node = board(row)
     for gi in row.get("existing", []):
-        small = next(p for p in node.node.gpus[0].profiles if p.nvml_index == 7)  # what the capture says was there
+        small = next(
+            p for p in node.node.gpus[0].profiles if p.nvml_index == 7
+        )  # the state that the capture begins with
         place = next(q for q in node.node.gpus[0].partitions(small.id) if q.id == gi)
         assert node.create(small.id, (place.start, place.size)) == gi
     ids: list[object] = []
@@ -78,7 +80,7 @@ ROW = re.compile(
 )
 
 LISTINGS = [
-    # file, template, driver, profiles created before the listing was taken
+    # file, template, driver, profiles created before the listing
     ("a100-pcie-40gb-lgip.txt", "a100-pcie-40gb", None, []),
     ("a100-pcie-80gb-515.86.01.txt", "a100-80gb-pcie:swapped", "515.86.01", []),
     ("a100-sxm4-80gb-550.54.14.txt", "a100-sxm4-80gb:swapped", "550.54.14", [9, 5]),
@@ -110,7 +112,7 @@ def test_profile_listings(file: str, template: str, driver: str | None, before: 
         assert (code, number, name, total) == (0, int(row["id"]), f"MIG {row['name']}", int(row["total"]))
         assert (sm, ce, dec, enc, jpeg, ofa) == tuple(int(row[k]) for k in ("sm", "ce", "dec", "enc", "jpeg", "ofa"))
         assert p2p == (row["p2p"] == "Yes")
-        # Listed memory moves with the driver by up to 1.5 GiB (catalog, disagreement 3): never a key.
+        # The listed memory differs between drivers by up to 1.5 GiB (catalog, disagreement 3), so it is not a key.
         assert abs(memory / 1024 - float(row["gib"])) <= 1.5
         assert node.free(number) == int(row["free"]), row["name"]
     if "partial" not in file and "vgpu-host" not in file:

@@ -1,4 +1,4 @@
-"""Order of checks, codes, MIG mode, sessions, reset and reboot: as nvml.h, the kernel and captures have them."""
+"""Order of checks, codes, MIG mode, sessions, reset and reboot, as in nvml.h, the kernel and captures."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from system.sim.memory import Memory
 MODE = "DeviceGetMigMode 0 -1 -1"
 
 
-def set_mode(node: Memory, wish: int) -> list[int]:
-    return node.ask(f"DeviceSetMigMode 0 -1 -1 {wish}")
+def set_mode(node: Memory, request: int) -> list[int]:
+    return node.ask(f"DeviceSetMigMode 0 -1 -1 {request}")
 
 
 def test_checks_of_a_creation_come_in_the_order_of_the_driver() -> None:
@@ -25,8 +25,8 @@ def test_checks_of_a_creation_come_in_the_order_of_the_driver() -> None:
     assert set_mode(node, 1) == [0, 0]
     node.control("hold", gpu=0)
     assert node.ask(everything) == [3], "3. a profile that this GPU does not have"
-    assert node.create(9, (1, 4)) == -2, "a place outside the list"
-    assert node.create(9, (0, 4)) == -19, "5. somebody uses the GPU"
+    assert node.create(9, (1, 4)) == -2, "a placement outside the list"
+    assert node.create(9, (0, 4)) == -19, "5. another process uses the GPU"
     node.control("release", gpu=0)
     assert node.create(9, (0, 4)) == 1
     assert node.create(9, (0, 4)) == -23, "6. occupied"
@@ -92,7 +92,7 @@ def test_compute_placements() -> None:
     assert node.ask(f"{at} 1 1 2") == [0, 0]
     assert node.ask(f"{at} 0 2 1") == [19], "occupied: state in use"
     assert node.ask(f"{at} 0 3 1") == [0, 1]
-    assert node.ask(f"GpuInstanceCreateComputeInstance 0 {gi} -1 1") == [23], "no two slices are left together"
+    assert node.ask(f"GpuInstanceCreateComputeInstance 0 {gi} -1 1") == [23], "no two adjacent slices are free"
     assert node.ask(f"GpuInstanceCreateComputeInstance 0 {gi} -1 0") == [0, 2]
     assert node.ask(f"GpuInstanceGetComputeInstanceRemainingCapacity 0 {gi} -1 0") == [0, 0]
     assert node.ask(f"ComputeInstanceDestroy 0 {gi} 0") == [0]
@@ -111,7 +111,7 @@ def test_a_process_holds_its_compute_instance() -> None:
     assert node.ask("DeviceGetComputeRunningProcesses 0 -1 -1") == [0, 4711, 256 << 20, gi, 0]
     assert node.ask(f"DeviceGetComputeRunningProcesses 0 {gi} 0")[1] == 4711
     assert node.text("SystemGetProcessName 4711") == "train.py"
-    assert node.control("destroy", gpu=0, instance=gi)[0] == 19, "not by hand either"
+    assert node.control("destroy", gpu=0, instance=gi)[0] == 19, "not manually either"
     assert node.control("terminate", pid=4711)[0] == 0
     assert node.ask(f"ComputeInstanceDestroy 0 {gi} 0") == [0]
 
@@ -165,7 +165,7 @@ def test_disabling_with_instances_leaves_it_pending() -> None:
     assert set_mode(node, 0) == [0, 19]
     assert node.ask(MODE) == [0, 1, 0]
     assert node.ask(f"GpuInstanceGetInfo 0 {gi} -1")[0] == 0, "nothing was wiped"
-    assert set_mode(node, 1) == [0, 0], "and the wish can be taken back"
+    assert set_mode(node, 1) == [0, 0], "and the request can be withdrawn"
 
 
 def test_a_gpu_passed_through_cannot_be_reset() -> None:
@@ -310,4 +310,4 @@ def test_mode_changes_take_their_time() -> None:
         node = Memory(template, latency="measured", mig=False)
         set_mode(node, 1)
         set_mode(node, 1)
-        assert node.slept == [seconds], "and asking for what is there takes none"
+        assert node.slept == [seconds], "and a request for the current mode takes none"

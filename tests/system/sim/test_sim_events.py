@@ -1,4 +1,4 @@
-"""Events: each once per set, from when the set was made, of the GPUs and kinds that were asked for."""
+"""Events: each once per set, from the creation of the set on, for the requested GPUs and kinds."""
 
 from __future__ import annotations
 

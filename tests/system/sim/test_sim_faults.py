@@ -1,12 +1,16 @@
-"""Seeded failures do what they say, and once used up they are gone."""
+"""Seeded failures have the documented effect and are gone once used up."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import pytest
 
 from aliquot.sim.call_names import KNOWN
+from aliquot.sim.faults import KEYS
 from aliquot.sim.lifecycle import WRITE_CALLS
 from aliquot.sim.session import CallerGoneError
+from aliquot.sim.state import FaultKind
 from system.sim.memory import Memory
 
 
@@ -66,7 +70,7 @@ def test_half_done_creations() -> None:
     node = Memory("a100-sxm4-40gb")
     fault(node, "half-create", gpu=0)
     assert node.create(9) == -999
-    assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0, 2], "it was made all the same"
+    assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0, 2], "it was created nevertheless"
     assert node.calls[-2]["instance"] == 2
     fault(node, "half-create", what="compute")
     assert node.ask("GpuInstanceCreateComputeInstance 0 2 -1 2") == [999]
@@ -74,7 +78,7 @@ def test_half_done_creations() -> None:
     assert node.ask("GpuInstanceCreateComputeInstance 0 2 -1 2") == [0, 0]
 
 
-def test_a_call_fails_as_told() -> None:
+def test_a_call_fails_as_configured() -> None:
     node = Memory("a100-sxm4-40gb")
     fault(node, "fail", call="DeviceGetMigMode", code=17, calls=1)
     assert node.ask("DeviceGetMigMode 0 -1 -1") == [17]
@@ -157,7 +161,7 @@ def test_a_call_without_effect_answers_as_if_it_had_one() -> None:
     assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0, kept]
     assert node.create(9) == 1, "the fault is used up"
     fault(node, "no-effect", call="GpuInstanceDestroy")
-    assert node.create(19) < 0, "a refusal is one also without effect"
+    assert node.create(19) < 0, "the fault does not hide a refusal"
     assert node.ask(f"GpuInstanceDestroy 0 {kept} -1") == [0]
     assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0, 1, kept]
 
@@ -261,3 +265,7 @@ def test_calls_that_are_about_no_gpu_fail_too(call: str) -> None:
 
 def test_only_calls_that_exist_are_known() -> None:
     assert {*WRITE_CALLS, "Init", "Shutdown", "DeviceGetTotalEccErrors", "EventSetWait"} <= KNOWN
+
+
+def test_every_kind_of_fault_says_what_it_takes() -> None:
+    assert set(KEYS) == set(get_args(FaultKind))

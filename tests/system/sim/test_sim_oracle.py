@@ -1,4 +1,4 @@
-"""Any sequence of calls gets the same answers from the simulator and from the raw tables."""
+"""The simulator and the raw tables return the same answers for any sequence of calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUARTERS = ("a30-24gb", "rtx-pro-6000-96gb")
 
 
 class Calls(RuleBasedStateMachine):
-    """Creates, destroys and asks at random on one board."""
+    """Random creates, destroys and queries on a board."""
 
     @initialize(family=st.sampled_from(sorted(BOARDS)), swapped=st.booleans())
     def board(self, family: str, swapped: bool) -> None:
@@ -80,7 +80,7 @@ def test_random_calls_agree_with_the_raw_tables() -> None:
 
 
 def test_every_state_of_the_a100_that_calls_can_reach() -> None:
-    """All 298 placed states of the five base profiles, each with every answer of ``remaining``."""
+    # There are 298 placed states of the five base profiles, each with every answer of ``remaining``.
     base = (19, 14, 9, 5, 0)
     oracle, node = Oracle("a100-40gb", False), Memory("a100-sxm4-40gb")
     seen: set[frozenset[tuple[int, int]]] = set()

@@ -63,18 +63,18 @@ def test_wrong_requests(state_dir: str) -> None:
     control.start(state_dir, "a30", name="one")
     with pytest.raises(UsageError):
         control.start(state_dir, "a30", name="one")
-    acts: list[Callable[[], object]] = [
+    actions: list[Callable[[], object]] = [
         lambda: SimClient(state_dir, "two"),
         lambda: control.stop(state_dir, "two"),
         lambda: control.library(state_dir, "two"),
     ]
-    for act in acts:
+    for act in actions:
         with pytest.raises(BlockedError) as caught:
             act()
         assert caught.value.details == ("there are: one",)
 
 
-def test_two_directories_are_two_worlds(tmp_path: Path) -> None:
+def test_two_directories_are_two_environments(tmp_path: Path) -> None:
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     control.start(one, "a30", name="n")
     control.start(two, "t4", name="n")
@@ -89,7 +89,7 @@ def test_two_directories_are_two_worlds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_stopping_and_starting_at_once_loses_no_node(state_dir: str) -> None:
-    """The server is about to end when the next start comes: that start must not be lost with it."""
+    # The next start comes while the server is about to end: that start must not be lost.
     for attempt in range(8):
         name = control.start(state_dir, "a30", name=f"n{attempt}")
         control.stop(state_dir, name)
@@ -163,7 +163,7 @@ def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path, mo
 
 @pytest.mark.parametrize("torn", [0, 1])
 def test_a_server_killed_while_it_writes_keeps_one_whole_state(state_dir: str, torn: int) -> None:
-    """Either file may be the one that was half written: the other has this step or the one before."""
+    # Either file may be half written. The other then has this step or the previous one.
     node = SimClient(state_dir, control.start(state_dir, "a30"))
     node.set_mode(0, True)
     node.create(0, "2g.12gb", compute=False)
@@ -217,14 +217,14 @@ def test_many_at_once_start_one_server(state_dir: str) -> None:
 
 
 def test_the_server_keeps_nothing_of_its_starter(state_dir: str) -> None:
-    """A pipe that is read to its end must end with the command, not with the server."""
+    # A pipe must reach its end with the command, not with the server.
     code = "import sys; from aliquot.sim import lifecycle as control; control.start(sys.argv[1], 'a30')"
     done = subprocess.run([sys.executable, "-c", code, state_dir], capture_output=True, timeout=30, check=False)
     assert done.returncode == 0
     pid = server_pid(state_dir)
     targets = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the connection that asked for the pid closes meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the connection that requested the pid closes meanwhile
             targets.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
     assert targets
     assert not any(t.startswith("pipe:") for t in targets), targets
@@ -319,7 +319,7 @@ def test_gpus_work_side_by_side_and_one_gpu_in_turn(state_dir: str) -> None:
 
 
 def test_reading_is_quick(state_dir: str) -> None:
-    """A generous bound on one round trip: the aim is 60 microseconds, a loaded machine may take five times that."""
+    # A generous bound on a round trip: the goal is 60 microseconds, and a loaded host may take five times that.
     backend = SimBackend(SimClient(state_dir, control.start(state_dir, "dgx-a100")))
     best = 1.0
     for _ in range(20):
@@ -333,7 +333,7 @@ def test_reading_is_quick(state_dir: str) -> None:
 
 @pytest.mark.parametrize("name", ["server.log", "server.lock", "server.run"])
 def test_a_link_in_its_directory_is_not_written_through(tmp_path: Path, name: str) -> None:
-    """Who may write in the directory could let root truncate any file."""
+    # Otherwise a user with write access to the directory could let root truncate any file.
     state, target = tmp_path / "state", tmp_path / "target"
     target.write_text("precious")
     (state / "sim").mkdir(parents=True)
@@ -356,7 +356,7 @@ def test_a_link_in_a_nodes_directory_is_not_written_through(state_dir: str, tmp_
 
 
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner could replace what root writes there."""
+    # The directory's owner could replace what root writes there.
     base = tmp_path / "sim"
     base.mkdir()
     if os.geteuid() == 0:
@@ -372,7 +372,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.skipif(os.geteuid() != 0, reason="root gives folders away")
 @pytest.mark.parametrize("given", ["sim", "sim/lab"])
 def test_nothing_of_another_users_node_is_used(state_dir: str, given: str) -> None:
-    """Its library would be loaded into a process of root, and its server would answer root's requests."""
+    # The node's library would be loaded into a process of root, and its server would answer root's requests.
     control.start(state_dir, "t4", "lab")
     os.chown(os.path.join(state_dir, given), 65534, 65534)
     with pytest.raises(StorageError, match="user 65534 owns it"):
@@ -385,7 +385,7 @@ def test_nothing_of_another_users_node_is_used(state_dir: str, given: str) -> No
 
 
 def test_another_user_cannot_reach_a_node(state_dir: str) -> None:
-    """Its socket takes requests from all users, those of a container: the folder above keeps the host's users out."""
+    # The node's socket accepts all users, including those of a container. The folder above blocks the host's users.
     name = control.start(state_dir, "t4")
     assert Path(state_dir, "sim").stat().st_mode & 0o777 == 0o700
     assert Path(state_dir, "sim", name, "nvml.sock").stat().st_mode & 0o777 == 0o666

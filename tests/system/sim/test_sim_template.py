@@ -1,4 +1,4 @@
-"""Templates: what they make, and what is wrong with wrong ones."""
+"""Templates: the nodes that they create, and errors in invalid ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_product_of_the_catalog_can_be_simulated() -> None:
             assert state.family in catalog.family_names()
 
 
-def test_gpus_are_told_apart_and_the_same_again() -> None:
+def test_gpus_are_distinguished_and_the_same_again() -> None:
     one, again, other = (build(n, "dgx-a100", "b") for n in ("x", "x", "y"))
     assert len({g.uuid for g in one.gpus}) == 8
     assert [g.uuid for g in one.gpus] == [g.uuid for g in again.gpus]

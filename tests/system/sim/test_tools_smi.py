@@ -1,6 +1,4 @@
-"""The stand-in for nvidia-smi says what real ones were recorded to say, byte for byte where a state can be brought
-about.
-"""
+"""The stand-in for nvidia-smi prints what real ones printed, byte for byte if the recorded state can be produced."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from system.sim.smi import Smi
 
 
 def replay(node: Smi, file: str, *commands: str) -> None:
-    """Type commands that were recorded; each must answer what it answered then."""
+    """Run recorded commands and compare each output with the recording."""
     seen: dict[str, int] = {}
     for command in commands:
         nth = seen[command] = seen.get(command, -1) + 1
@@ -35,7 +33,7 @@ def test_an_a100_from_listing_to_removal() -> None:
 
 
 def test_listed_memory_is_all_that_moves_with_the_driver() -> None:
-    """Catalog, disagreement 3: 7g.80gb has 79.00 GiB there and 78.75 elsewhere."""
+    # Catalog, disagreement 3: 7g.80gb has 79.00 GiB there and 78.75 elsewhere.
     recorded = answer("a100-pcie-80gb-515.86.01.txt", "nvidia-smi mig -i 0 -lgip")
     listed = Smi("a100-80gb-pcie:swapped", "515.86.01").ok("mig -i 0 -lgip")
     assert listed == recorded.replace("79.00", "78.75")
@@ -89,7 +87,7 @@ def test_a_busy_gpu_makes_no_instances() -> None:
     eight = "nvidia-smi mig -cgi 20,20,20,20,20,20,20,20 -C"
     assert node(eight) == (19, answer(recorded, eight))
     node.memory.control("release", gpu=0)
-    node.ok("mig -cgi 20 -C")  # one was there: there is only one set of media engines, and the fourth place is taken
+    node.ok("mig -cgi 20 -C")  # one existed: there is a single set of media engines, and the fourth placement is taken
     three = "nvidia-smi mig -cgi 20,20,20 -C"
     assert node(three) == (23, answer(recorded, three))
     replay(node, recorded, "nvidia-smi mig -cgi 15,15,15 -C")
@@ -115,11 +113,11 @@ def test_a_walk_through_on_r570() -> None:
     )
     ours, theirs = node.ok(""), answer(file, "nvidia-smi")
     recorded = _idle(theirs).splitlines()
-    assert _idle(ours).splitlines()[1 : len(recorded) + 1] == recorded, "after the date, as far as it was recorded"
+    assert _idle(ours).splitlines()[1 : len(recorded) + 1] == recorded, "equal after the date, as far as recorded"
 
 
 def _idle(text: str) -> str:
-    """Without what differs from one minute to the next: temperature, power, memory in use."""
+    """Remove what differs from one minute to the next: temperature, power, memory in use."""
     text = re.sub(r"\d+C( +P0 +)\d+W / +\d+W", r"..C\1..W", text)
     text = re.sub(r"\d+(MiB / +\d+MiB)", lambda m: "n".rjust(len(m[0]) - len(m[1])) + m[1], text)
     return re.sub(r" +n", " n", re.sub(r" +\.\.W", " ..W", text))
@@ -212,7 +210,7 @@ def test_gpus_are_named_as_people_do(word: str) -> None:
 def test_exit_codes(command: str, status: int) -> None:
     node = Smi("a100-pcie-40gb")
     assert node(command)[0] == status
-    assert not node.node.sessions, "a program that has ended is nobody's client"
+    assert not node.node.sessions, "a program that has ended has no session"
 
 
 def test_units_and_headers() -> None:
@@ -223,7 +221,7 @@ def test_units_and_headers() -> None:
 
 
 def test_the_parser_of_harvester_reads_our_listings() -> None:
-    """Keep lines with MIG, drop bars, collapse blanks, split (pcidevices, gpuhelper)."""
+    # Harvester (pcidevices, gpuhelper) keeps lines with MIG, drops bars, collapses blanks and splits.
 
     def words(text: str) -> list[list[str]]:
         return [line.replace("|", " ").split() for line in text.splitlines() if "MIG" in line]
@@ -245,7 +243,7 @@ def test_the_parser_of_harvester_reads_our_listings() -> None:
 
 
 def test_every_recorded_listing_of_profiles_has_our_shape() -> None:
-    """Heads and rules of each recorded table are among those that we print."""
+    # The heads and rules of each recorded table are among the printed ones.
     narrow = Smi("a100-pcie-40gb", "550.54.14").ok("mig -lgip").splitlines()
     wide = Smi("h100-80gb-hbm3", "570.169").ok("mig -lgip").splitlines()
     for file in ("a100-pcie-40gb-lgip.txt", "h100-sxm-80gb.txt", "rtx-pro-6000-vgpu-host.txt"):

@@ -1,4 +1,4 @@
-"""The stand-ins on a vGPU host: nvidia-smi vgpu, and the programs as programs."""
+"""The stand-ins on a vGPU host: nvidia-smi vgpu, and both run as programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from aliquot.sim import lifecycle as control
 from aliquot.sim.client import SimClient
-from aliquot.sim.kernel.tree import InProcessFiles, Tree
+from aliquot.sim.kernel.tree import Tree
+from support.simfiles import InProcessFiles
 from system.sim.captures import CAPTURED, answer
 from system.sim.smi import Smi
 
@@ -50,7 +51,7 @@ def test_a_running_machine_is_in_the_table() -> None:
     node, files = host("a40:mdev")
     where = f"/sys/bus/pci/devices/{function(files)}/mdev_supported_types/nvidia-575/create"
     files.write(where, UUID)
-    assert "NVIDIA A40-24A" not in node.ok("vgpu"), "nobody runs it"
+    assert "NVIDIA A40-24A" not in node.ok("vgpu"), "no VM runs it"
     node.memory.control("vm-start", name="sss", devices=[UUID])
     shown = node.ok("vgpu").splitlines()
     recorded = (CAPTURED / "a40-sriov-mdev.txt").read_text()
@@ -113,7 +114,7 @@ def test_mig_mode_off_is_refused_while_functions_are_on() -> None:
 
 @pytest.fixture
 def programs(state_dir: str) -> str:
-    """The driver's folder of a node of its own."""
+    """Return the driver's folder of a separate node."""
     name = control.start(state_dir, "a100-sxm4-40gb:mdev,a2:mdev")
     return os.path.join(control.folder(state_dir, name), "driver")
 

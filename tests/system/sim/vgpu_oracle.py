@@ -1,4 +1,4 @@
-"""What NVIDIA's vGPU driver must list and do, read off the reviewed tables by brute force, sharing no code with it."""
+"""Expected results of NVIDIA's vGPU driver, derived from the reviewed tables by brute force, without shared code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(product: str) -> Row:
 
 
 class Lies:
-    """A vGPU that exists: its row, the GPU instance behind it, the cells (GiB) that it covers."""
+    """An existing vGPU: its row, its GPU instance and the cells (GiB) that it covers."""
 
     def __init__(self, row: Row, gi: int | None, place: int | None, cells: frozenset[int]) -> None:
         self.row = row
@@ -30,7 +30,7 @@ class Lies:
 
 
 class VgpuOracle:
-    """One GPU; ``there`` are its vGPUs by function, ``instances`` the profile id of each GPU instance."""
+    """A GPU. ``there`` are its vGPUs by function, ``instances`` the profile id of each GPU instance."""
 
     def __init__(self, product: str) -> None:
         self.doc = table(product)
@@ -44,8 +44,8 @@ class VgpuOracle:
     def row(self, type_id: int) -> Row:
         return next(r for r in self.rows if r["id"] == type_id)
 
-    def spots(self, row: Row) -> list[int] | None:
-        """Where a type may lie now; None where the driver places nothing."""
+    def placements(self, row: Row) -> list[int] | None:
+        """Return the placements that a type may have now; None if the driver places nothing."""
         generation = self.doc["architecture"]
         if self.mixed or generation == "blackwell":
             return list(row["mixed_placements"])
@@ -60,12 +60,12 @@ class VgpuOracle:
             size = max(size, min(b - a for a, b in pairwise(ids)))
         return frozenset(range(place, place + size))
 
-    def spot(self, row: Row) -> int | None:
+    def placement(self, row: Row) -> int | None:
         taken = {c for v in self.there.values() for c in v.cells}
-        return next((p for p in self.spots(row) or [] if not taken & self.cells(row, p)), None)
+        return next((p for p in self.placements(row) or [] if not taken & self.cells(row, p)), None)
 
     def hosts(self, row: Row) -> list[int]:
-        """The GPU instances that take a MIG-backed type."""
+        """Return the GPU instances that accept a MIG-backed type."""
         if row["kind"] != "mig-backed":
             return []
         found = []
@@ -80,7 +80,7 @@ class VgpuOracle:
         return found
 
     def listed(self) -> list[int]:
-        """What a function without a vGPU is offered."""
+        """Return the types that a function without a vGPU is offered."""
         return sorted(r["id"] for r in self.rows if self.offers(r))
 
     def offers(self, row: Row) -> bool:
@@ -90,11 +90,11 @@ class VgpuOracle:
         if row["kind"] == "mig-backed" or count >= min(row["max"], 32):
             return False
         if self.mixed:
-            return count == 0 or self.spot(row) is not None
+            return count == 0 or self.placement(row) is not None
         return {v.row["fb_mib"] for v in self.there.values()} <= {row["fb_mib"]}
 
     def create(self, function: str, type_id: int) -> str:
-        """``ok``, or why not: busy, kind, size, full, place."""
+        """Create a vGPU. Returns ``ok`` or the reason: busy, kind, size, full, place."""
         row = self.row(type_id)
         backed = row["kind"] == "mig-backed"
         if function in self.there:
@@ -110,10 +110,10 @@ class VgpuOracle:
             return "size"
         if len(self.there) >= (32 if self.mixed else min(32, row["max"])):
             return "full"
-        if self.spots(row) is None:
+        if self.placements(row) is None:
             self.there[function] = Lies(row, None, None, frozenset())
             return "ok"
-        place = self.spot(row)
+        place = self.placement(row)
         if place is None:
             return "place"
         self.there[function] = Lies(row, None, place, self.cells(row, place))

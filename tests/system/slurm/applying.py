@@ -1,4 +1,4 @@
-"""Slurm nodes over simulated GPUs, for tests of ``aliquot slurm apply``: one simulated node is one host."""
+"""Slurm nodes over simulated GPUs, for tests of ``aliquot slurm apply``. Each simulated node is a host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
 
 
 class Host:
-    """A host: a simulated node of two A100 of the same name as its Slurm node, and how its slurmd is run."""
+    """A host: a simulated node with two A100, named as its Slurm node, and the commands that run its slurmd."""
 
     def __init__(
         self, bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2", *, latency: str = "none"
@@ -30,11 +30,11 @@ class Host:
             "ALIQUOT_BACKEND": "direct",
         }
         self.prefix = ""
-        """What stands before slurmd where it is started: variables of its environment."""
+        """Environment variables in front of slurmd when it is started."""
         self.ok("sim", "start", template, "--name", name, "--latency", latency)
 
     def run(self, *words: str, env: Mapping[str, str] | None = None, timeout: float = 60, stdin: str = "") -> Ran:
-        """Our command line on this host."""
+        """Run the command line on this host."""
         return self.bed.aliquot(*words, env=self.env | dict(env or {}), timeout=timeout, stdin=stdin)
 
     def ok(self, *words: str) -> str:
@@ -44,7 +44,7 @@ class Host:
 
     @property
     def how(self) -> list[str]:
-        """The options of ``slurm apply`` that say how this host is run."""
+        """Options of ``slurm apply`` that describe how this host runs slurmd."""
         bed, name = self.bed, self.name
         pid = f"{bed.folder}/run/{name}.pid"
         stop = (
@@ -59,11 +59,11 @@ class Host:
         return [*words, "--slurmctld-restart", f"{bed.etc}/restart-slurmctld"]
 
     def apply(self, *words: str, timeout: float = 90, stdin: str = "") -> Ran:
-        """``slurm apply -o json``."""
+        """Run ``slurm apply -o json``."""
         return self.run("slurm", "apply", *self.how, "-o", "json", *words, timeout=timeout, stdin=stdin)
 
     def applied(self, *words: str) -> dict[str, Any]:
-        """``apply``, which must succeed: its outcome."""
+        """Run ``apply``, which must succeed, and return its outcome."""
         done = self.apply(*words)
         assert done.code == 0, (words, done, self.log()[-3000:])
         return msgspec.json.decode(done.out, type=dict[str, Any])
@@ -75,7 +75,7 @@ class Host:
             return ""
 
     def counts(self) -> dict[str, int]:
-        """What the GPUs hold: instances by profile."""
+        """Count the instances on the GPUs by profile."""
         shown = msgspec.json.decode(self.ok("show", "-o", "json"), type=dict[str, Any])
         found: dict[str, int] = {}
         for gpu in shown["gpus"]:
@@ -84,13 +84,13 @@ class Host:
         return found
 
     def gres(self) -> str:
-        """What Slurm says the node has."""
+        """Return the GRES that Slurm shows for the node."""
         return self.bed.field(self.name, "Gres")
 
 
 def dynamic(bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2", *, more: str = "") -> Host:
-    """A cluster with slurmctld, a node n2 without GPUs, and one host, whose slurmd does not run yet. ``more`` are other
-    lines of slurm.conf.
+    """Start a cluster with slurmctld, a node n2 without GPUs, and a host whose slurmd does not run yet. ``more`` are
+    additional lines of slurm.conf.
     """
     bed.conf(f"{DYNAMIC_CONF}\n{more}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\n{PARTITION}")
     _controller(bed)
@@ -99,7 +99,7 @@ def dynamic(bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2", *, m
 
 
 def static(bed: Bed, name: str = "n1", *, nodes: str = "", more: str = "") -> Host:
-    """The same with a line in slurm.conf: the node is registered, with two whole GPUs."""
+    """Start the same cluster with a line in slurm.conf: the node is registered with two whole GPUs."""
     line = nodes or bed.node(name, "CPUs=2 RealMemory=1000 Gres=gpu:a100:2")
     bed.conf(f"{more}\n{line}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\nPartitionName=all Nodes=ALL Default=YES")
     _controller(bed)
@@ -117,7 +117,7 @@ def _controller(bed: Bed) -> None:
 
 
 def restart(bed: Bed) -> None:
-    """A script that restarts slurmctld, as an administrator would."""
+    """Write a script that restarts slurmctld as an administrator would."""
     pid = f"{bed.folder}/run/slurmctld.pid"
     script = bed.etc / "restart-slurmctld"
     script.write_text(

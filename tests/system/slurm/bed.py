@@ -1,19 +1,19 @@
-"""A real Slurm cluster on one machine: munged, slurmctld, and slurmds over device nodes of simulated GPUs.
+"""A real Slurm cluster on a single host: munged, slurmctld, and slurmds over device nodes of simulated GPUs.
 
-How to use it::
+Usage. Each test runs once per release, 22.05 and 24.11::
 
-    def test_something(bed: Bed) -> None:             # runs once per release: 22.05 and 24.11
+    def test_something(bed: Bed) -> None:
         bed.gpu_devices(0, 66, 67)                    # /dev/nvidia0, /dev/nvidia-caps/nvidia-cap66 and 67
         bed.conf(bed.node("n1", "CPUs=2 Gres=gpu:1") + "\nPartitionName=all Nodes=ALL Default=YES", gres="...")
         bed.controller()
         bed.slurmd("n1")                              # or bed.dynamic("n1", "CPUs=2 Gres=gpu:1 Feature=mig")
         bed.run("sinfo", "-N")                        # a program of that release, inside the machine
-        bed.aliquot("slurm", "render", "--node", "n1")
+        bed.aliquot("slurm", "render", "--sim", "n1")
 
-Daemons and clients run in one mount namespace, "the machine" (see ``machine``), whose ``/dev`` is its own:
-``/dev/nvidia0`` and ``/dev/nvidia-caps/nvidia-cap66`` are character devices of majors without a driver. With
-``bed.conf(..., constrain=True)`` Slurm constrains devices by real control groups: opening one that a job may use says
-ENXIO, one that it may not says EPERM.
+Daemons and clients run in a mount namespace, "the machine" (see ``machine``), with its own ``/dev``. There
+``/dev/nvidia0`` and ``/dev/nvidia-caps/nvidia-cap66`` are character devices whose majors have no driver. With
+``bed.conf(..., constrain=True)`` Slurm constrains devices with real control groups. To open a device that a job may use
+then fails with ENXIO, and any other with EPERM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .machine import Machine, Ports, Ran, compiled, until
 from .release import Release
 
 GPU_MAJOR, CAPS_MAJOR = 120, 122
-"""Majors for local use, as the simulator's own (Linux gives them to no driver)."""
+"""Majors for local use, as in the simulator (Linux assigns them to no driver)."""
 _CONSTRAIN = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainDevices=yes\n"
 
 
@@ -42,7 +42,7 @@ class Rest(NamedTuple):
 
 
 class Bed(Machine):
-    """One cluster in one folder. ``folder`` must lie below /tmp. Use ``close``."""
+    """A cluster in a folder. ``folder`` must be below /tmp. Call ``close`` at the end."""
 
     def __init__(self, release: Release, folder: Path) -> None:
         super().__init__(release, folder)
@@ -56,17 +56,17 @@ class Bed(Machine):
     # Device nodes
 
     def device(self, path: str, major: int, minor: int) -> None:
-        """A character device inside the machine, unless it is there: ``/dev/nvidia0``."""
+        """Create a character device inside the machine, such as ``/dev/nvidia0``, unless it exists."""
         self.devices([(path, major, minor)])
 
     def gpu_devices(self, minor: int, *capabilities: int) -> None:
-        """The nodes of a GPU, and of capabilities by their minor."""
+        """Create the device nodes of a GPU, and of capabilities by their minor."""
         caps = [(f"/dev/nvidia-caps/nvidia-cap{each}", CAPS_MAJOR, each) for each in capabilities]
         self.devices([(f"/dev/nvidia{minor}", GPU_MAJOR, minor), ("/dev/nvidiactl", GPU_MAJOR, 255), *caps])
 
     def devices_of(self, inventory: Inventory) -> None:
-        """The nodes of all GPUs and instances that a node has now, and of the two capabilities of administrators; those
-        of instances that are gone stay, as the kernel's do.
+        """Create the device nodes of a node's current GPUs and instances, and of the two capabilities of
+        administrators. Nodes of destroyed instances stay, as the kernel's do.
         """
         for gpu in inventory.gpus:
             minors = [i.capability_minor for i in gpu.instances]
@@ -74,7 +74,9 @@ class Bed(Machine):
             self.gpu_devices(gpu.minor, 1, 2, *minors)
 
     def devices(self, nodes: Iterable[tuple[str, int, int]]) -> None:
-        """Character devices (path, major, minor), each unless it is there, with the modes that the driver asks for."""
+        """Create the missing ones of these character devices (path, major, minor), with the modes that the driver
+        requests.
+        """
         made = []
         for path, major, minor in nodes:
             mode = {CAPS_MAJOR: "400" if minor == 1 else "444"}.get(major, "666")
@@ -104,9 +106,10 @@ class Bed(Machine):
         constrain: bool = False,
         returns: bool = True,
     ) -> None:
-        """Writes slurm.conf (with ``nodes``: node and partition lines), gres.conf and cgroup.conf. With ``constrain``
-        jobs may open only the devices that they were given (skip where ``cgroups.missing`` says why not). ``returns``:
-        a node that answers is brought back by Slurm itself, even where an operator set it down.
+        """Write slurm.conf (with ``nodes``: node and partition lines), gres.conf and cgroup.conf.
+
+        With ``constrain`` jobs may open only the devices that they were given (skip if ``cgroups.missing`` gives a
+        reason). With ``returns`` Slurm itself brings back a node that answers, even if an operator set it down.
         """
         if constrain:
             self.cgroups.make()
@@ -150,11 +153,11 @@ JobAcctGatherType=jobacct_gather/none
             (self.etc / name).write_text(content)
 
     def node(self, name: str, rest: str = "CPUs=1 RealMemory=1000 State=UNKNOWN") -> str:
-        """A node line for slurm.conf."""
+        """Return a node line for slurm.conf."""
         return f"NodeName={name} NodeHostname={self.host} NodeAddr=127.0.0.1 Port={self.ports.of(name)} {rest}"
 
     def controller(self) -> None:
-        """Starts slurmctld; back when it answers."""
+        """Start slurmctld and wait until it answers."""
         daemon = self.start("slurmctld", "slurmctld", "-D")
         until(
             lambda: daemon.poll() is not None or "UP" in self.run("scontrol", "ping").out, "slurmctld does not answer"
@@ -162,7 +165,7 @@ JobAcctGatherType=jobacct_gather/none
         assert daemon.poll() is None, f"slurmctld: {self.log('slurmctld')[-2000:]}"
 
     def slurmd(self, name: str, *words: str, env: Mapping[str, str] | None = None) -> None:
-        """Starts the slurmd of a node; back when it is registered."""
+        """Start the slurmd of a node and wait until it is registered."""
         daemon = self.start(name, "slurmd", "-D", "-N", name, *words, env=env)
         until(
             lambda: daemon.poll() is not None or self.registered(name),
@@ -171,29 +174,29 @@ JobAcctGatherType=jobacct_gather/none
         assert daemon.poll() is None, f"slurmd {name}: {self.log(name)[-2000:]}"
 
     def dynamic(self, name: str, record: str, *words: str, env: Mapping[str, str] | None = None) -> None:
-        """Starts a slurmd that registers a node by itself; several may, each with an address of its own. ``record`` is
-        what ``--conf`` says of it. Whoever starts one in another way needs ``dynamic_env`` as its environment.
+        """Start a slurmd that registers its own node. There may be several, each with a separate address. ``record`` is
+        the value of ``--conf``. A slurmd that is started in another way needs the environment of ``dynamic_env``.
         """
         self.slurmd(name, "-Z", "--conf", record, *words, env=self.dynamic_env(name) | dict(env or {}))
 
     def dynamic_env(self, name: str) -> dict[str, str]:
-        """What makes the host of a dynamic node another one than the others': slurmctld reaches all of them at one port
-        (22.05 refuses ``--conf Port=``), at the address that they came from.
+        """Return the environment that makes a dynamic node look like a separate host. slurmctld reaches all of them at
+        the same port (22.05 refuses ``--conf Port=``), at the address that they connect from.
         """
         library = compiled("address.c", "-shared", "-fPIC", "-ldl")
         number = self._addresses.setdefault(name, 11 + len(self._addresses))
         return {"LD_PRELOAD": str(library), "ALIQUOT_TEST_ADDRESS": f"127.0.0.{number}"}
 
     def rest(self, *, user: str = "root", age: int = 3600) -> Rest:
-        """Starts slurmrestd, by TCP and by a socket, and makes a token for a user. It speaks each version of the data
-        parser that the release has.
+        """Start slurmrestd on TCP and on a socket, and create a token for a user. It supports each data parser version
+        of the release.
         """
         place = Rest(f"http://127.0.0.1:{self.ports.of('slurmrestd')}", str(self.folder / "run/rest"), "")
         (self.folder / "run").chmod(0o777)
         chosen = ("-s", "openapi/slurmctld", "-d", "v0.0.40,v0.0.41,v0.0.42")
         words = chosen if self.release.chrooted else ("-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38")
-        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-        root = ("chroot", "--userspec=65534:65534", self.release.root) if self.release.chrooted else nobody
+        unprivileged = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        root = ("chroot", "--userspec=65534:65534", self.release.root) if self.release.chrooted else unprivileged
         listen = (place.url.removeprefix("http://"), f"unix:{place.socket}")
         env = {"SLURM_JWT": "daemon"}
         daemon = self.start("slurmrestd", *root, "slurmrestd", "-a", "rest_auth/jwt", *words, *listen, env=env)
@@ -202,33 +205,33 @@ JobAcctGatherType=jobacct_gather/none
         return place._replace(token=self.token(user, age))
 
     def token(self, user: str = "root", age: int = 3600) -> str:
-        """A JWT for a user, good for some seconds."""
-        said = self.ok("scontrol", "token", f"username={user}", f"lifespan={age}")
-        return said.strip().removeprefix("SLURM_JWT=")
+        """Return a JWT for a user that is valid for ``age`` seconds."""
+        answer = self.ok("scontrol", "token", f"username={user}", f"lifespan={age}")
+        return answer.strip().removeprefix("SLURM_JWT=")
 
     def registered(self, name: str) -> bool:
-        """Its slurmd has reported, and it is well."""
+        """Report whether the node's slurmd has registered and the node is healthy."""
         state = self.state(name)
         return bool(state) and not any(w in state for w in ("UNKNOWN", "DOWN", "NOT_RESPONDING", "*"))
 
     def state(self, name: str) -> str:
-        """A node's state as Slurm says it; "" for a node that Slurm does not know."""
+        """Return a node's state as Slurm shows it, or "" for an unknown node."""
         return self.field(name, "State")
 
     def field(self, name: str, key: str) -> str:
-        """One field of ``scontrol show node``."""
+        """Return a field of ``scontrol show node``."""
         done = self.run("scontrol", "-o", "show", "node", name)
         words = [w.partition("=") for w in done.out.split()] if done.code == 0 else []
         return next((value for k, _, value in words if k == key), "")
 
     def job(self, number: str, key: str) -> str:
-        """One field of ``scontrol show job``."""
+        """Return a field of ``scontrol show job``."""
         done = self.run("scontrol", "-o", "show", "job", "-d", number)
         words = [w.partition("=") for w in done.out.split()] if done.code == 0 else []
         return next((value for k, _, value in words if k == key), "")
 
     def submit(self, script: str, *words: str) -> Ran:
-        """``sbatch --parsable`` of a script; its output lies in ``out/JOB``."""
+        """Run ``sbatch --parsable`` with a script. Its output is in ``out/JOB``."""
         wrap = ["--parsable", f"--output={self.folder}/out/%j", f"--chdir={self.folder}", f"--wrap={script}"]
         done = self.run("sbatch", *words, *wrap)
         return Ran(done.code, done.out.strip(), done.err)

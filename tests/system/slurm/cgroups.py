@@ -1,7 +1,7 @@
-"""Control groups of one machine: Slurm's ``cgroup/v1`` on folders of this computer's hierarchies, removed with it.
+"""Control groups of a machine: Slurm's ``cgroup/v1`` on folders in this host's hierarchies, removed at the end.
 
-Each bed has a folder of its own in every hierarchy, which its machine sees as ``/sys/fs/cgroup``: two beds whose nodes
-have the same name do not meet, and what jobs leave behind is found again.
+Each bed has its own folder in every hierarchy, which its machine sees as ``/sys/fs/cgroup``. Two beds whose nodes have
+the same name therefore do not conflict, and leftovers of jobs can be found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOP = Path("/sys/fs/cgroup")
 
 
 def missing() -> str:
-    """Why ``cgroup/v1`` cannot run here; "" if it can."""
+    """Return why ``cgroup/v1`` cannot run here, or "" if it can."""
     for name in CONTROLLERS[:2]:
         if not (_TOP / name / "cgroup.procs").exists():
             return f"no control groups of version 1 here: {_TOP / name} is not mounted"
@@ -31,7 +31,9 @@ def missing() -> str:
 
 
 class Cgroups:
-    """``inside`` runs a shell script in the machine; ``root`` is the folder that its programs see as ``/``."""
+    """Hierarchies of a machine. ``inside`` runs a shell script in it; ``root`` is the folder that its programs see as
+    ``/``.
+    """
 
     def __init__(self, name: str, root: str, inside: Callable[[str], object]) -> None:
         self._name = name
@@ -40,7 +42,7 @@ class Cgroups:
         self._made: list[Path] = []
 
     def make(self) -> None:
-        """Gives the machine its hierarchies, once."""
+        """Create the machine's hierarchies once."""
         if self._made:
             return
         names = [each for each in CONTROLLERS if (_TOP / each / "cgroup.procs").exists()]
@@ -61,7 +63,7 @@ class Cgroups:
         self._inside("\n".join(lines))
 
     def remove(self) -> None:
-        """Removes them, when nothing runs in them any more: the kernel may need a moment to agree."""
+        """Remove the hierarchies after everything in them has ended. The kernel may need a moment."""
         deadline = time.monotonic() + 10
         while self._made:
             home = self._made[-1]

@@ -1,4 +1,4 @@
-"""A cluster for each test and each release of Slurm that is here."""
+"""A cluster for each test and each installed release of Slurm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support import selection
 
 from .bed import Bed
 from .release import RELEASES, Release
-from .ways import WAYS, Cluster
+from .transports import TRANSPORTS, Cluster
 
 _TELLS_RELEASES_APART = re.compile(r"\b(Version|OldSlurmError|RELOADS|2\d\.\d\d)\b")
 ABOUT = tuple(
@@ -23,12 +23,13 @@ ABOUT = tuple(
     for path in sorted((selection.ROOT / "src").rglob("*.py"))
     if "slurm" in path.as_posix() and _TELLS_RELEASES_APART.search(path.read_text(encoding="utf-8"))
 )
-"""The code that tells releases of Slurm apart, or names one: a change of it calls for all tests with both."""
+"""Code that distinguishes or names releases of Slurm. A change to it requires all tests with both releases."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test runs with the release that the commit draws of those here; with the other one it is long. The tests of a
-    file that share one cluster share the draw. A test that is long already is not drawn a second time.
+    """Run each test with the release that the commit draws of the installed ones; with the other release it is long.
+
+    The tests of a file that share a cluster share the draw. A test that is long already is not drawn a second time.
     """
     here = [release for release in RELEASES if not release.missing] or RELEASES
     for item in items:
@@ -52,7 +53,7 @@ def release(request: pytest.FixtureRequest) -> Release:
 
 @pytest.fixture
 def bed(release: Release) -> Iterator[Bed]:
-    """A machine with munge; nothing of Slurm runs yet."""
+    """Create a machine with munge. No part of Slurm runs yet."""
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     made = Bed(release, folder)
     try:
@@ -64,7 +65,7 @@ def bed(release: Release) -> Iterator[Bed]:
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda r: r.name)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One for a whole file, with a bit of everything in it: ``ways.Cluster``."""
+    """Start a cluster for a whole file, with every kind of node: ``transports.Cluster``."""
     release: Release = request.param
     if release.missing:
         pytest.skip(release.missing)
@@ -77,8 +78,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=TRANSPORTS)
 def slurm(cluster: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    """Each of our ways to ask it."""
+    """Return the client for each transport."""
     monkeypatch.setenv("PATH", str(cluster.bin), prepend=":")
     return cluster.ask(request.param)

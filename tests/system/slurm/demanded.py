@@ -1,4 +1,4 @@
-"""A cluster of dynamic hosts over simulated GPUs with the controller at work, and a witness of what Slurm shows."""
+"""A cluster of dynamic hosts over simulated GPUs with a running controller, and an observer of what Slurm shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
 
 
 class DynamicHost(Host):
-    """One of several on this machine: slurmctld takes it for a host of its own."""
+    """A dynamic host. slurmctld treats each as a separate host."""
 
     def __init__(self, bed: Bed, name: str) -> None:
         super().__init__(bed, name)
@@ -28,7 +28,7 @@ class DynamicHost(Host):
 
 
 class Cluster:
-    """slurmctld, and hosts of two A100 each, all GPUs cut as ``first`` says."""
+    """slurmctld with hosts of two A100 each, all GPUs partitioned as ``first``."""
 
     def __init__(self, bed: Bed, *names: str, first: str = "7g.40gb", more: str = "", returns: bool = True) -> None:
         self.bed = bed
@@ -43,12 +43,12 @@ class Cluster:
         self.write()
 
     def write(self, *, limits: dict[str, Any] | None = None, **record: Any) -> None:
-        """The controller's settings: quick, unless said otherwise."""
+        """Write the controller's settings: without delays, unless specified."""
         quick = {"idle": 0, "between": 0, "changes-per-hour": 1000} | record
         document = {
             "version": "aliquot-slurm/v1",
             "records": [
-                quick | {"nodes": name, "options": ["--node", name, *host.how[2:]]} for name, host in self.hosts.items()
+                quick | {"nodes": name, "options": ["--sim", name, *host.how[2:]]} for name, host in self.hosts.items()
             ],
             "limits": {"interval": 0.3} | (limits or {}),
             "history": str(self.history),
@@ -57,17 +57,17 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """Of the controller: it is on none of the hosts."""
+        """Environment of the controller, which runs on none of the hosts."""
         first = next(iter(self.hosts.values()))
         return {k: v for k, v in first.env.items() if k != "ALIQUOT_SIM"} | self.more
 
     def controller(self, *more: str) -> None:
-        """Starts the controller."""
+        """Start the controller."""
         words = ("slurm", "controller", "-f", str(self.settings), *more)
         self.bed.start("controller", sys.executable, "-m", "aliquot", *words, env=self.env)
 
     def once(self, *words: str, code: int = 0) -> Ran:
-        """The controller with some words, to its end."""
+        """Run the controller with these arguments to its end."""
         done = self.bed.aliquot("slurm", "controller", "-f", str(self.settings), *words, env=self.env)
         assert done.code == code, done
         return done
@@ -76,13 +76,13 @@ class Cluster:
         return self.bed.log("controller") if "controller" in self.bed.daemons else ""
 
     def demand(self) -> dict[str, Any]:
-        """``aliquot slurm demand -o json``."""
+        """Run ``aliquot slurm demand -o json``."""
         done = self.bed.aliquot("slurm", "demand", "-f", str(self.settings), "-o", "json", env=self.env)
         assert done.code == 0, done
         return msgspec.json.decode(done.out, type=dict[str, Any])
 
     def submit(self, kind: str, script: str, *words: str) -> str:
-        """A job for one slice, once Slurm takes it: its number."""
+        """Submit a job for these instances as soon as Slurm accepts it, and return its number."""
         done: list[str] = []
 
         def taken() -> bool:
@@ -94,29 +94,29 @@ class Cluster:
         return done[-1]
 
     def ran(self, job: str, seconds: float = 60.0) -> None:
-        """Waits for a job's good end."""
+        """Wait until the job has completed."""
         self._until(job, "COMPLETED", seconds)
 
     def starts(self, job: str, seconds: float = 60.0) -> None:
         self._until(job, "RUNNING", seconds)
 
     def _until(self, job: str, state: str, seconds: float) -> None:
-        until(lambda: self.bed.job(job, "JobState") == state, lambda: f"job {job}: {self.told(job)}", seconds)
+        until(lambda: self.bed.job(job, "JobState") == state, lambda: f"job {job}: {self.reported(job)}", seconds)
 
-    def told(self, job: str) -> str:
+    def reported(self, job: str) -> str:
         shown = self.bed.run("scontrol", "show", "job", job).out
         nodes = self.bed.run("scontrol", "--future", "show", "nodes").out
         return f"{shown}\n{nodes}\n{self.log()[-4000:]}"
 
 
 class Witness:
-    """Looks at a host again and again: what Slurm says that jobs can have, and what its GPUs hold. ``lies`` are the
-    moments at which a node that takes jobs showed other slices than there were.
+    """Polls a host: the GRES that Slurm offers to jobs, and the instances on its GPUs. ``lies`` are the moments at
+    which a node that takes jobs showed instances that differed from the real ones.
     """
 
     def __init__(self, host: DynamicHost) -> None:
         self.host = host
-        self.looks = 0
+        self.observations = 0
         self.shown: list[str] = []
         self.lies: list[tuple[float, str, dict[str, int]]] = []
         self._stop = threading.Event()
@@ -139,7 +139,7 @@ class Witness:
             gres, state = fields.get("Gres", ""), fields.get("State", "")
             takes = bool(state) and not {"DRAIN", "DOWN", "INVAL"} & set(state.replace("*", "").split("+"))
             if before == after and takes:
-                self.looks += 1
+                self.observations += 1
                 if gres not in self.shown[-1:]:
                     self.shown.append(gres)
                 if counted(gres) != Counter(after):
@@ -148,7 +148,7 @@ class Witness:
 
 
 def counted(gres: str) -> Counter[str]:
-    """``gpu:a100_3g.20gb:2(S:0)`` as instances by profile."""
+    """Convert GRES such as ``gpu:a100_3g.20gb:2(S:0)`` to instances by profile."""
     found: Counter[str] = Counter()
     for entry in gres.split(","):
         if entry.startswith("gpu:a100_"):

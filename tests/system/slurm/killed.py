@@ -1,7 +1,7 @@
-"""Our command line, killed around one step of a change: ``python -m system.slurm.killed gpus before slurm apply ...``.
+"""The command line, killed around a step of a change: ``python -m system.slurm.killed gpus before slurm apply ...``.
 
-``before``: the record names the step and nothing of it is done. ``after``: it is done, and the record does not know.
-Production code has no hook for this.
+``before``: the record names the step, but the step has not run. ``after``: the step has run, but the record does not
+know. Production code has no hook for this.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import signal
 import sys
 
 from aliquot.cli.main import main
-from aliquot.slurm.node import step_executor as acts
+from aliquot.slurm.node import step_executor as executor
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.request import SlurmStep
 
-_act = acts.execute
+_act = executor.execute
 
 
 def _killing(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
@@ -30,5 +30,5 @@ def _killing(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext)
 
 
 if __name__ == "__main__":
-    acts.execute = _killing
+    executor.execute = _killing
     sys.exit(main(sys.argv[3:]))

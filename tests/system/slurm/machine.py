@@ -1,8 +1,8 @@
-"""One machine of a test: a mount namespace with its own ``/dev``, in it the programs of one release of Slurm.
+"""Machine of a test: a mount namespace with its own ``/dev`` and the programs of a release of Slurm.
 
-Debian 13's programs run in their own root there; ``/tmp`` and ``/dev`` are shared with it, and ``bin`` holds programs
-of the usual names that go there. Nothing outside is touched, but for control groups (see ``cgroups``), and ``close``
-ends all that was started, whatever it has become.
+Debian 13's programs run in a separate root. It shares ``/tmp`` and ``/dev``, and ``bin`` holds programs of the usual
+names that enter it. Nothing outside is touched except control groups (see ``cgroups``), and ``close`` ends every
+process that was started, whatever it has become.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from support import forkserver
+from support import forkserver, processes
 
 from .cgroups import Cgroups
 from .release import PROGRAMS, Release
@@ -63,13 +62,14 @@ for round in 1 2 3 4 5 6 7 8 9; do
   [ ! -d "$1" ] || { find "$@" -depth -type d -exec rmdir {} +; sleep 0.2; }
 done
 """
-"""It waits for the end of its test run; where that died without ``close``, it ends what it holds. Both use what the
-shell has built in: ``close`` kills programs, and a ``readlink`` that was killed once made all processes look alike.
+"""The machine waits for the end of its test run. If that died without ``close``, the machine ends its processes itself.
+
+Both use only shell built-ins. ``close`` kills programs, and once a killed ``readlink`` made all processes look alike.
 """
 
 
 class Ran(NamedTuple):
-    """How a program ended."""
+    """Result of a program."""
 
     code: int
     out: str
@@ -77,7 +77,7 @@ class Ran(NamedTuple):
 
 
 class Machine:
-    """``folder`` must lie below /tmp. Use ``close``."""
+    """A machine. ``folder`` must be below /tmp. Call ``close`` at the end."""
 
     def __init__(self, release: Release, folder: Path) -> None:
         self.release = release
@@ -110,16 +110,18 @@ class Machine:
         return machine
 
     def _programs(self) -> None:
-        """The release's programs by their usual names, whatever root they live in; in that root (a job) they are as
-        they are.
+        """Link the release's programs under their usual names, whatever root they are in. Inside that root (a job)
+        their own names work.
         """
         root = self.release.root
-        door = compiled("program.c", f'-DROOT="{root}"', "-D_GNU_SOURCE", "-static") if self.release.chrooted else None
+        client = (
+            compiled("program.c", f'-DROOT="{root}"', "-D_GNU_SOURCE", "-static") if self.release.chrooted else None
+        )
         for name in PROGRAMS:
-            (self.bin / name).symlink_to(door or shutil.which(name, path=self.release.path) or name)
+            (self.bin / name).symlink_to(client or shutil.which(name, path=self.release.path) or name)
 
     def _outside(self) -> None:
-        """``outside PROGRAM ...`` and ``aliquot``: this machine's own programs, for jobs that run in Debian 13's root.
+        """Write ``outside PROGRAM ...`` and ``aliquot``, which run this host's programs for jobs in Debian 13's root.
         They stay in the job's control groups.
         """
         way = f"exec chroot /proc/{self._machine.pid}/root " if self.release.chrooted else "exec "
@@ -129,13 +131,13 @@ class Machine:
 
     @property
     def env(self) -> dict[str, str]:
-        """What programs inside are started with."""
+        """Environment of programs inside."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "ALIQUOT_SIM"))}
         path = f"{self.bin}:{os.environ['PATH']}"
         return kept | {"SLURM_CONF": str(self.etc / "slurm.conf"), "PATH": path}
 
     def inside(self, *words: str) -> list[str]:
-        """The command line that runs a program inside the machine."""
+        """Return the command line that runs a program inside the machine."""
         return forkserver.inside(self._machine.pid, *words)
 
     def run(
@@ -155,7 +157,7 @@ class Machine:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *words: str, timeout: float = TIMEOUT_S) -> str:
-        """``run``, where nothing but success will do: its stdout."""
+        """Run a program that must succeed and return its stdout."""
         done = self.run(*words, timeout=timeout)
         assert done.code == 0, (words, done)
         return done.out
@@ -163,11 +165,11 @@ class Machine:
     def aliquot(
         self, *words: str, env: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S, stdin: str = ""
     ) -> Ran:
-        """Our own command line inside the machine."""
+        """Run the ``aliquot`` command inside the machine."""
         return self.run(sys.executable, "-m", "aliquot", *words, env=env, timeout=timeout, stdin=stdin)
 
     def start(self, name: str, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """A daemon inside the machine, ended by ``close`` or ``stop``; its words go to ``logs/NAME.log``."""
+        """Start a daemon inside the machine; ``close`` or ``stop`` ends it. Its output goes to ``logs/NAME.log``."""
         with open(self.logs / f"{name}.log", "ab") as log:
             daemon = forkserver.Popen(
                 words,
@@ -182,7 +184,7 @@ class Machine:
         return daemon
 
     def stop(self, name: str, sign: int = signal.SIGTERM) -> None:
-        """End a daemon (its process, not what it started: jobs go on), and wait for that."""
+        """Stop a daemon and wait for its end. The processes that it started (jobs) go on."""
         daemon = self.daemons.pop(name)
         with contextlib.suppress(ProcessLookupError):
             daemon.send_signal(sign)
@@ -193,11 +195,11 @@ class Machine:
             daemon.wait()
 
     def log(self, name: str) -> str:
-        """What a daemon said."""
+        """Return the output of a daemon."""
         return (self.logs / f"{name}.log").read_text(errors="replace")
 
     def inhabitants(self) -> list[int]:
-        """Whatever runs in the machine's namespace: steps, jobs, daemons that re-executed themselves."""
+        """Return every process in the machine's namespace: steps, jobs, daemons that re-executed themselves."""
         found = []
         for pid in (int(each) for each in os.listdir("/proc") if each.isdigit()):
             with contextlib.suppress(OSError):
@@ -206,7 +208,9 @@ class Machine:
         return found
 
     def close(self) -> None:
-        """Ends all at once, jobs too: a slurmd that is asked waits for slurmctld's word on each."""
+        """Kill everything at once, including jobs. A slurmd that is stopped would wait for slurmctld's answer on each
+        job.
+        """
         if self._closed:
             return
         self._closed = True
@@ -216,7 +220,7 @@ class Machine:
             for pid in rest:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            # The kernel ends a killed daemon in steps: it is in no machine any more before its parent can wait for it.
+            # The kernel ends a killed daemon in steps: it leaves the machine before its parent can wait for it.
             return all(daemon.poll() is not None for daemon in self.daemons.values()) and not rest
 
         try:
@@ -229,7 +233,7 @@ class Machine:
 
 @functools.cache
 def compiled(source: str, *options: str) -> Path:
-    """Compile a C file of this folder, once for all machines of this process. Raises CalledProcessError."""
+    """Build a program from a C file of this folder once per process. Raises CalledProcessError."""
     result = Path(_folder().name) / f"{len(os.listdir(_folder().name))}-{Path(source).stem}"
     words = ["cc", "-O1", "-o", str(result), str(Path(__file__).with_name(source)), *options]
     subprocess.run(words, check=True, timeout=TIMEOUT_S)
@@ -242,7 +246,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 class Ports:
-    """Free TCP ports by name, the same for a name each time; none that the kernel gives to clients by itself."""
+    """Free TCP ports by name, always the same for a name. Never a port that the kernel assigns to clients."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
@@ -254,19 +258,15 @@ class Ports:
 
 
 def until(true: Callable[[], bool], what: str | Callable[[], str], seconds: float = 30.0) -> None:
-    """Wait for something to be so. ``what`` says what was not; one that is called is made when it is too late."""
-    deadline, pause = time.monotonic() + seconds, 0.03
-    while not true():
-        assert time.monotonic() < deadline, what if isinstance(what, str) else what()
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.4)  # each question to Slurm costs 5 ms of a core
+    """Wait until a condition holds. ``what`` describes the failure; a callable is called only at the timeout."""
+    processes.until(true, what, seconds, pause_s=0.1)  # each call to Slurm costs 5 ms of a core
 
 
 def _free(port: int) -> bool:
-    with socket.socket() as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            door.bind(("0.0.0.0", port))
+            connection.bind(("0.0.0.0", port))
         except OSError:
             return False
     return True

@@ -1,7 +1,7 @@
-"""A module of Ansible, which comes as a script on stdin: ``python -m system.slurm.module < SCRIPT``.
+"""Runner for an Ansible module, which comes as a script on stdin: ``python -m system.slurm.module < SCRIPT``.
 
-A script has Ansible's own files in an archive, which each would import again. This process has them: the fork server
-imports them once.
+A script has Ansible's own files in an archive and would import them each time. The fork server has imported them once,
+so this process has them already.
 """
 
 import contextlib

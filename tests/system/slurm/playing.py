@@ -23,7 +23,7 @@ LAYOUT = {
 
 
 def missing() -> str:
-    """Why no playbook can run here; "" if it can."""
+    """Return why no playbook can run here, or "" if one can."""
     return "" if program() else "ansible-playbook is not here: pip install ansible-core"
 
 
@@ -46,7 +46,7 @@ def _interpreter(bed: Bed) -> str:
 
 
 def _at_a_terminal(bed: Bed) -> str:
-    """Write a program that gives our changes a terminal as stdin, as ``ssh -tt`` does; it never answers."""
+    """Write a program that runs changes with a terminal as stdin, as ``ssh -tt`` does. The terminal never answers."""
     script = bed.bin / "aliquot-at-a-terminal"
     script.write_text(f'#!/bin/sh\n[ "$2" != apply ] || exec </dev/ptmx\nexec {bed.bin}/aliquot "$@"\n')
     script.chmod(0o755)
@@ -54,7 +54,7 @@ def _at_a_terminal(bed: Bed) -> str:
 
 
 class Play:
-    """An inventory and the playbook. ``variables`` are those of all hosts, ``own`` those of single ones."""
+    """An inventory and the playbook. ``variables`` apply to all hosts, ``own`` to single hosts."""
 
     def __init__(self, bed: Bed, *hosts: Host, constrained: bool = False, **variables: Any) -> None:
         self.bed = bed
@@ -71,7 +71,7 @@ class Play:
             "aliquot_conf_dir": str(bed.etc),
             "aliquot_timeout": 60,
             "aliquot_units": False,
-            # A bed without control groups has what no check lets pass.
+            # Without control groups, a bed has errors that every check reports.
             "aliquot_constrain_devices": constrained,
             "aliquot_check": constrained,
         } | variables
@@ -100,21 +100,21 @@ class Play:
         return self.bed.run(program(), "-i", str(inventory), playbook, *words, env=env, timeout=240)
 
     def ok(self, *words: str) -> dict[str, dict[str, int]]:
-        """``run``, which must succeed: the recap."""
+        """Run the playbook, which must succeed, and return the recap."""
         done = self.run(*words)
         assert done.code == 0, done.out + done.err
         return recap(done)
 
 
 def recap(done: Ran) -> dict[str, dict[str, int]]:
-    """What Ansible counted, by host: ``ok``, ``changed``, ``failed`` and others."""
+    """Return Ansible's counts by host: ``ok``, ``changed``, ``failed`` and others."""
     rows = re.findall(r"^(\S+)\s+: (ok=.*)$", done.out, re.MULTILINE)
     return {name: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", counts)} for name, counts in rows}
 
 
 def two(bed: Bed, *, constrain: bool = False) -> tuple[Host, Host]:
-    """A slurmctld, and two hosts of two A100 each, whole, with lines in slurm.conf; nothing runs on them yet. With
-    ``constrain`` Slurm could fence devices by control groups, and is not told to.
+    """Start slurmctld with two hosts of two whole A100 each and their lines in slurm.conf. Nothing runs on the hosts
+    yet. With ``constrain`` Slurm could fence devices with control groups, but is not configured to.
     """
     lines = [bed.node(name, "CPUs=2 RealMemory=1000 Gres=gpu:a100:2") for name in ("n1", "n2")]
     bed.conf("\n".join([*lines, "PartitionName=all Nodes=ALL Default=YES"]), constrain=constrain)

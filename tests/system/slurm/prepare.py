@@ -1,9 +1,11 @@
-"""``make slurm-trixie``: Debian 13 in a folder of the cache, with its Slurm, its docker and what they need; beside it
-the NVML plugin of the Slurm that is installed here, which Debian 12 has in an area of its own (contrib).
+"""``make slurm-trixie``: Debian 13 with its Slurm, its docker and their dependencies, in a folder of the cache.
 
-Made through the mirror and the proxies that this machine's apt is set up with. It appears whole or not at all, is left
-alone when it is there, and may be deleted at any time: whatever is mounted while it is made is mounted in a namespace
-of its own and ends with it.
+Beside it is the NVML plugin of the Slurm that is installed here. Debian 12 has this plugin in the separate area
+contrib.
+
+The folder is made with the mirror and the proxies of this host's apt. It appears complete or not at all, is not touched
+if it exists, and may be deleted at any time. Mounts during the installation are made in a separate namespace and end
+with it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PACKAGES = (
     *("slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", PLUGIN),
     *("docker.io", "docker-cli", "docker-compose", "containerd", "runc"),
 )
-"""``PLUGIN`` is AutoDetect=nvml. Debian 12's docker knows no CDI, Debian 13's (26) does."""
+"""``PLUGIN`` implements AutoDetect=nvml. Debian 12's docker does not support CDI, Debian 13's (26) does."""
 _STAMP = ".aliquot-made-of"
 _INSTALL = """
 set -e
@@ -43,11 +45,11 @@ rm -rf "$1"/var/lib/apt/lists/*
 
 
 class MissingError(Exception):
-    """What this machine lacks, with the way to get it."""
+    """A missing requirement of this host, with the way to get it."""
 
 
 def prepare(folder: Path) -> Path:
-    """Makes the root in a folder, unless it is there with all that it should have. Raises MissingError."""
+    """Make the root in a folder, unless it exists with everything that it should have. Raises MissingError."""
     if os.geteuid() != 0:
         raise MissingError("Debian 13 in a folder needs root: debootstrap makes device nodes and enters it")
     for program in ("debootstrap", "unshare", "chroot"):
@@ -70,7 +72,7 @@ def prepare(folder: Path) -> Path:
 
 
 def plugin(folder: Path) -> Path:
-    """Downloads the NVML plugin of the Slurm of this machine, unless it is there: its folder, for ``PluginDir``. Raises
+    """Download the NVML plugin of this host's Slurm unless it exists, and return its folder for ``PluginDir``. Raises
     MissingError.
     """
     home = folder / "plugins"
@@ -109,7 +111,7 @@ def _bootstrap(root: Path) -> None:
 
 
 def _private(*words: str) -> None:
-    """In a mount namespace of its own, so that no mount outlives it."""
+    """Run a command in a separate mount namespace, so that no mount outlives it."""
     _run("unshare", "--mount", "--propagation", "private", *words)
 
 
@@ -124,7 +126,7 @@ def _run(*words: str, cwd: Path | None = None) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """In English, with apt's proxies for debootstrap, which does not read apt's settings."""
+    """Return an English environment with apt's proxies for debootstrap, which does not read apt's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "LD_"))}
     for scheme in ("http", "https"):
         found = re.search(rf'^Acquire::{scheme}::Proxy "([^"]+)";$', "\n".join(_settings()), re.MULTILINE)
@@ -134,7 +136,7 @@ def _environment() -> dict[str, str]:
 
 
 def _settings() -> list[str]:
-    """How this machine's apt reaches its mirror: proxies, certificates, retries."""
+    """Return apt's settings for its mirror on this host: proxies, certificates, retries."""
     done = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingError("apt-config failed: is this a Debian?")
@@ -142,7 +144,7 @@ def _settings() -> list[str]:
 
 
 def _mirror() -> str:
-    """The mirror of this machine's own Debian, which has the next one, too."""
+    """Return the mirror of this host's own Debian, which also has the next release."""
     listed = _run("apt-get", "indextargets", "--format", "$(SITE) $(REPO_URI)", "Created-By: Packages")
     found = [line.split()[-1] for line in listed.splitlines() if re.search(r"/debian/?$", line)]
     if not found:
@@ -155,7 +157,7 @@ def _digest() -> str:
 
 
 def _remove(half: Path) -> None:
-    """Whatever an interrupted run left; nothing is mounted in it, as mounts ended with that run."""
+    """Remove what an interrupted run left. Its mounts ended with the run, so nothing is mounted in it."""
     mounts = [x.split()[4] for x in Path("/proc/self/mountinfo").read_text().splitlines()]
     below = [x for x in mounts if x.startswith(f"{half.resolve()}/")]
     if below:
@@ -172,12 +174,12 @@ def _alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.set_inheritable(lock.fileno(), True)  # a download that outlives its killed run keeps the next one waiting
+        os.set_inheritable(lock.fileno(), True)  # a download that outlives its killed run blocks the next run
         yield
 
 
 def main() -> int:
-    """0, or 1 when something is missing."""
+    """Return 0, or 1 if something is missing."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from system.slurm.release import trixie
 

@@ -1,6 +1,6 @@
-"""Records what Slurm says, for the tests that run without it: ``PYTHONPATH=tests python -m system.slurm.record``.
+"""Recorder of Slurm's output, for the tests that run without Slurm: ``PYTHONPATH=tests python -m system.slurm.record``.
 
-One cluster of each release with jobs of every form; each answer goes to ``tests/recorded/slurm/RELEASE``.
+It runs a cluster of each release with jobs of every form and writes each answer to ``tests/recorded/slurm/RELEASE``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aliquot.slurm.client.rest_transport import RestTransport
 
 from .bed import Bed
 from .release import RELEASES, Release
-from .ways import Cluster
+from .transports import Cluster
 
 PLACE = Path(__file__).parents[2] / "recorded" / "slurm"
 ASKED = {
@@ -28,7 +28,7 @@ REST = {"nodes": (("flags", "FUTURE"), ("flags", "DETAIL")), "jobs": (("flags", 
 
 
 def record(release: Release) -> None:
-    """Raises what the cluster raises; what was recorded before is replaced."""
+    """Record the answers of a release and replace earlier recordings. Raises the errors of the cluster."""
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     bed = Bed(release, folder)
     try:
@@ -38,13 +38,13 @@ def record(release: Release) -> None:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         for name, words in ASKED.items():
-            said = bed.run(*words, env={"SLURM_TIME_FORMAT": "%s"})
-            _write(place / name, said.out, folder)
+            answer = bed.run(*words, env={"SLURM_TIME_FORMAT": "%s"})
+            _write(place / name, answer.out, folder)
         for shape in (40, 41, 42) if release.chrooted else (38,):
             for what, query in REST.items():
                 wire = RestTransport(cluster.rest.url, cluster.rest.token)
-                said_rest = wire.request("record", "GET", f"/slurm/v0.0.{shape}/{what}", query if shape > 38 else ())
-                _write(place / f"v0.0.{shape}-{what}.json", said_rest.body.decode(), folder)
+                rest_answer = wire.request("record", "GET", f"/slurm/v0.0.{shape}/{what}", query if shape > 38 else ())
+                _write(place / f"v0.0.{shape}-{what}.json", rest_answer.body.decode(), folder)
     finally:
         bed.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -63,12 +63,12 @@ def _fill(cluster: Cluster) -> None:
     bed.ok("scancel", str(cluster.submit("--hold")))
 
 
-def _write(file: Path, said: str, folder: Path) -> None:
-    """Without this machine's folder and name."""
+def _write(file: Path, output: str, folder: Path) -> None:
+    """Write a recording without this host's folder and name."""
     host = os.uname().nodename.partition(".")[0]
-    said = said.replace(str(folder).replace("/", "\\/"), "/srv/bed").replace(str(folder), "/srv/bed")
+    output = output.replace(str(folder).replace("/", "\\/"), "/srv/bed").replace(str(folder), "/srv/bed")
     file.write_text(
-        said.replace(f"={host}", "=host")
+        output.replace(f"={host}", "=host")
         .replace(f'"{host}"', '"host"')
         .replace(f" at {host} ", " at host ")
         .replace(f" {host}(", " host(")

@@ -1,4 +1,4 @@
-"""Which Slurm: Debian 12's, installed here, and Debian 13's in a folder of its own (``make slurm-trixie``)."""
+"""Releases of Slurm: Debian 12's, installed here, and Debian 13's in a separate folder (``make slurm-trixie``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class Release:
-    """``root`` is the folder that its programs see as ``/``; ``/`` for those installed here."""
+    """A release. ``root`` is the folder that its programs see as ``/``; ``/`` for installed programs."""
 
     name: str
     root: str
@@ -36,7 +36,7 @@ class Release:
 
     @property
     def missing(self) -> str:
-        """Why it cannot run here; "" if it can."""
+        """Reason why the release cannot run here, or "" if it can."""
         if os.geteuid() != 0:
             return f"Slurm {self.name}: daemons of a cluster need root"
         absent = [name for name in PROGRAMS if not shutil.which(name, path=self.path)]
@@ -49,14 +49,14 @@ class Release:
 
     @property
     def plugins(self) -> str:
-        """Where its NVML plugin lies, as a value of ``PluginDir``; "" where that is its own folder."""
+        """Folders of its NVML plugin as a value of ``PluginDir``; "" for the default folder."""
         own = trixie().parent / "plugins"
         usual = next(iter(sorted(Path("/usr/lib").glob("*/slurm-wlm"))), "")
         return "" if self.chrooted else f"{own}:{usual}"
 
     @property
     def blind(self) -> str:
-        """Why its slurmd cannot detect GPUs by NVML; "" if it can."""
+        """Reason why its slurmd cannot detect GPUs by NVML, or "" if it can."""
         places = [Path(self.root) / "usr/lib", trixie().parent / "plugins"][:: 1 if self.chrooted else -1]
         found = next(places[0].glob("**/gpu_nvml.so"), None)
         return "" if found else f"Slurm {self.name} has no NVML plugin here: make slurm-trixie"
@@ -68,7 +68,7 @@ class Release:
 
 
 def trixie() -> Path:
-    """Where ``make slurm-trixie`` keeps Debian 13, over many runs."""
+    """Return the folder in which ``make slurm-trixie`` keeps Debian 13 between runs."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "aliquot-test-slurm" / "trixie"
 

@@ -1,4 +1,4 @@
-"""A simulated node whose GPUs a Slurm bed has: its inventory, its device nodes, and clients of its NVML in jobs."""
+"""A simulated node whose GPUs are in a Slurm bed: its inventory, its device nodes, and NVML clients in jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps({path: opened(path) for path in glob.glob("/dev/nvidia*") + glo
 
 
 class Site:
-    """A simulated node by the name ``name``; use ``close``."""
+    """A simulated node named ``name``. Call ``close`` at the end."""
 
     def __init__(self, bed: Bed, template: str = "a100-sxm4-40gb*2", name: str = "n1") -> None:
         self.bed = bed
@@ -43,14 +43,14 @@ class Site:
         (bed.folder / "probe.py").write_text(PROBE)
 
     def read(self) -> Inventory:
-        """What the node has now; its device nodes are made."""
+        """Read the node's inventory and create its device nodes."""
         with connect(self.name, state_dir=self.state) as connection:
             found = connection.backend.read()
         self.bed.devices_of(found)
         return found
 
     def cut(self, gpu: int, *profiles: str) -> Inventory:
-        """Instances on a GPU, in place of those that it has."""
+        """Replace the instances of a GPU."""
         self.node.set_mode(gpu, True)
         for number in [g.id for g in self.read().gpus[gpu].instances]:
             self.node.destroy(gpu, number)
@@ -58,36 +58,36 @@ class Site:
             self.node.create(gpu, profile)
         return self.read()
 
-    def apply(self, gpu: int, wish: str) -> Inventory:
-        """``aliquot apply --gpu N --mig WISH``."""
-        words = ("apply", "--node", self.name, "--gpu", str(gpu), "--mig", wish)
+    def apply(self, gpu: int, request: str) -> Inventory:
+        """Run ``aliquot apply --gpu N --mig REQUEST``."""
+        words = ("apply", "--sim", self.name, "--gpu", str(gpu), "--mig", request)
         done = self.bed.aliquot(*words, env={"ALIQUOT_STATE_DIR": self.state})
         assert done.code == 0, done
         return self.read()
 
     @property
     def probe(self) -> list[str]:
-        """What a job runs to say, as JSON, what comes of opening each node: ENXIO is a yes, EPERM a no."""
+        """Command for a job that prints, as JSON, the result of opening each node: ENXIO is allowed, EPERM denied."""
         return ["outside", sys.executable, str(self.bed.folder / "probe.py")]
 
     def opened(self, *options: str) -> dict[str, str]:
-        """``probe`` as a job of its own."""
+        """Run ``probe`` as a separate job."""
         found: dict[str, str] = json.loads(self.bed.ok("srun", *options, *self.probe))
         return found
 
     @property
     def client(self) -> list[str]:
-        """What a job runs to say, as JSON, what a client of this node's NVML sees there."""
+        """Command for a job that prints, as JSON, what a client of this node's NVML observes there."""
         env = {"LD_LIBRARY_PATH": str(self.library.parent), "ALIQUOT_SIM_DEV_ROOT": "/"}
         return ["outside", "env", *(f"{key}={value}" for key, value in env.items()), sys.executable, str(CLIENT)]
 
     def seen(self, *options: str) -> list[dict[str, Any]]:
-        """The GPUs that ``client`` sees as a job of its own, with their MIG devices."""
+        """Return the GPUs, with their MIG devices, that ``client`` observes as a separate job."""
         return gpus(self.bed.ok("srun", *options, *self.client))
 
     def detection(self) -> tuple[dict[str, str], str]:
-        """What AutoDetect=nvml needs to find this node's GPUs: the environment of slurmd, and lines for slurm.conf. The
-        machine gets the kernel's list of capabilities.
+        """Return what AutoDetect=nvml needs to find this node's GPUs: the environment of slurmd and lines for
+        slurm.conf. Gives the machine the kernel's list of capabilities.
         """
         link = self.library.with_name("libnvidia-ml.so")
         if not link.exists():
@@ -105,13 +105,13 @@ class Site:
         control.stop(self.state)
 
 
-def gpus(said: str) -> list[dict[str, Any]]:
-    """The GPUs in what ``client`` said."""
-    return msgspec.convert(msgspec.json.decode(said)["gpus"], list[dict[str, Any]])
+def gpus(output: str) -> list[dict[str, Any]]:
+    """Return the GPUs in the output of ``client``."""
+    return msgspec.convert(msgspec.json.decode(output)["gpus"], list[dict[str, Any]])
 
 
 def _minors(gpus: int) -> str:
-    """``/proc/driver/nvidia-caps/mig-minors``: every instance that there may be (MIG User Guide)."""
+    """Return ``/proc/driver/nvidia-caps/mig-minors`` with every possible instance (MIG User Guide)."""
     rows = ["config 1", "monitor 2"]
     for gpu in range(gpus):
         for gi in range(15):

@@ -1,4 +1,4 @@
-"""The playbook of deploy/ansible on a real Slurm: what it changes, that nothing changes twice, and where it stops."""
+"""The playbook of deploy/ansible on a real Slurm: its changes, no second change of the same thing, and its stops."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missi
 ROLE = pytest.mark.long(
     about=["deploy/ansible/", "tests/system/slurm/test_ansible.py", "tests/system/slurm/playing.py"]
 )
-"""What the role does beside its whole flow."""
+"""Parts of the role beside its main flow."""
 
 ONCE = pytest.mark.parametrize("release", [OLD], indirect=True)
 
 
 def state(bed: Bed, *hosts: Host) -> dict[str, object]:
-    """Everything that a playbook might touch: files, GPUs, and what Slurm shows."""
+    """Return everything that a playbook might touch: files, GPUs, and what Slurm shows."""
     files = {}
     for folder in (bed.etc, bed.folder / "aliquot-etc", bed.folder / "scripts"):
         for path in sorted(folder.rglob("*")) if folder.exists() else ():
@@ -60,8 +60,8 @@ def test_the_whole_flow_is_done_once_and_then_nothing_is_left_to_do(bed: Bed) ->
     assert idle(bed, "n1")
     assert idle(bed, "n2")
     one = ("srun", "-w", "n2", "--gres=gpu:a100_3g.20gb:1")
-    told = bed.run(*one, "printenv", "CUDA_VISIBLE_DEVICES", env=n2.env)
-    assert told.out.startswith("MIG-"), f"the TaskProlog is not in place: {told}"
+    reported = bed.run(*one, "printenv", "CUDA_VISIBLE_DEVICES", env=n2.env)
+    assert reported.out.startswith("MIG-"), f"the TaskProlog is not in place: {reported}"
     assert "not permitted" in bed.ok(*one, "sh", "-c", "cat /dev/nvidia1 2>&1; true"), "the fence is up"
 
     until(lambda: "COMPLETING" not in bed.state("n2"), "srun's step does not end")
@@ -104,7 +104,7 @@ def test_jobs_are_waited_for_and_a_node_that_fails_stops_the_rest(bed: Bed) -> N
 
 @ROLE
 @ONCE
-def test_what_is_wrong_on_every_machine_is_told_before_any_node_is_drained(bed: Bed) -> None:
+def test_what_is_wrong_on_every_machine_is_reported_before_any_node_is_drained(bed: Bed) -> None:
     hosts = two(bed)
     play = Play(bed, *hosts, aliquot_config="smal")
     before = state(bed, *hosts)["slurm"]
@@ -118,7 +118,7 @@ def test_what_is_wrong_on_every_machine_is_told_before_any_node_is_drained(bed: 
     play.variables["aliquot_config"] = "small"
     failed = play.run()
     assert failed.code != 0
-    assert "names another TaskProlog: call" in failed.out
+    assert "has another TaskProlog: call" in failed.out
     assert state(bed, *hosts)["slurm"] == before
 
 
@@ -143,12 +143,12 @@ def test_lists_in_slurm_conf_are_added_to(bed: Bed) -> None:
 def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> None:
     hosts = two(bed)
     path, done = bed.etc / "slurm.conf", bed.folder / "restarted"
-    own = {"aliquot_apply_options": ["--offers", "0"], "aliquot_constrain_devices": True}
+    own = {"aliquot_apply_options": ["--capacity", "0"], "aliquot_constrain_devices": True}
     play = Play(bed, *hosts[:1], aliquot_reconfigure="true", aliquot_slurmctld_restart=f"touch {done}")
     play.own["n1"] |= own
     play.ok("--tags", "files")
     assert "GresTypes=nic,gpu\n" in path.read_text()
-    assert done.exists(), "slurmctld of 22.05 learns of it by a restart alone"
+    assert done.exists(), "slurmctld of 22.05 reads it only at a restart"
     assert play.ok("--tags", "files")["n1"]["changed"] == 0
     path.write_text(path.read_text().replace("GresTypes=nic,gpu\n", ""))
     play.ok("--tags", "files")
@@ -156,7 +156,7 @@ def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> N
 
 
 def _wheel(folder: Path) -> Path:
-    """Aliquot as a wheel, without a build: pip's own checks read the same things."""
+    """Return Aliquot as a wheel, without a build. pip's own checks read the same data."""
     import zipfile
 
     import aliquot
@@ -200,7 +200,7 @@ def test_it_is_installed_in_the_version_that_is_pinned(bed: Bed) -> None:
         "aliquot_config": "small",
     }
     (bed.folder / "units").mkdir()
-    # Its dependencies are those of this very interpreter: nothing is downloaded.
+    # Its dependencies are those of this interpreter, so nothing is downloaded.
     play.own["n1"]["aliquot_environment"] |= {"PYTHONPATH": os.pathsep.join(p for p in _paths())}
     assert play.ok("--tags", "files", "--limit", "n1")["n1"]["changed"] >= 4
     assert os.path.realpath(program) == str(venv / "bin/aliquot")

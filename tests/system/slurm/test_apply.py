@@ -1,4 +1,4 @@
-"""``aliquot slurm apply`` on real clusters of both releases: from layout to layout, and nobody's job is touched."""
+"""``aliquot slurm apply`` on real clusters of both releases: from layout to layout, without touching any job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HALVES = ("--gpu", "0", "--mig", "3g.20gb*2")
 
 
 def error(text: str) -> dict[str, Any]:
-    """The error document on stderr, behind the lines of progress."""
+    """Return the error document on stderr, which follows the progress lines."""
     return msgspec.json.decode(text[text.index("\n{") if not text.startswith("{") else 0 :], type=dict[str, Any])
 
 
@@ -35,7 +35,7 @@ def test_a_dynamic_node_registers_and_changes_its_layout(bed: Bed) -> None:
     assert bed.job(elsewhere, "Restarts") == "0"
 
 
-def test_the_same_wish_again_changes_nothing(bed: Bed) -> None:
+def test_the_same_request_again_changes_nothing(bed: Bed) -> None:
     host = dynamic(bed)
     host.applied(*SEVEN, "--node-conf", WORDS)
     began = bed.field("n1", "SlurmdStartTime")
@@ -64,7 +64,7 @@ def test_a_static_node_keeps_every_other_byte_of_its_files(bed: Bed) -> None:
     assert bed.job(elsewhere, "JobState") == "RUNNING"
 
 
-def test_without_a_wish_slurm_follows_the_gpus(bed: Bed) -> None:
+def test_without_a_request_slurm_follows_the_gpus(bed: Bed) -> None:
     host = static(bed)
     host.ok("apply", "--gpu", "0", "--mig", "3g.20gb*2")
     outcome = host.applied()
@@ -77,22 +77,22 @@ def test_one_record_per_gpu_changes_while_jobs_run_on_the_other(bed: Bed) -> Non
     host = dynamic(bed)
     halves = {n: part(host, n) for n in (0, 1)}
     for number, each in halves.items():
-        each.applied("--gpu", str(number), "--mig", "1g.5gb*7", "--node-conf", WORDS, "--offers", str(number))
+        each.applied("--gpu", str(number), "--mig", "1g.5gb*7", "--node-conf", WORDS, "--capacity", str(number))
     assert [each.gres() for each in halves.values()] == ["gpu:a100_1g.5gb:7"] * 2
     job = bed.submit("sleep 300", "-w", "n1-gpu1", "--gres=gpu:a100_1g.5gb:1").out
     running(bed, job)
-    halves[0].applied("--gpu", "0", "--mig", "3g.20gb*2", "--offers", "0")
+    halves[0].applied("--gpu", "0", "--mig", "3g.20gb*2", "--capacity", "0")
     assert halves[0].gres() == "gpu:a100_3g.20gb:2"
     assert halves[1].gres() == "gpu:a100_1g.5gb:7"
     assert (bed.etc / "gres.conf").read_text().count("# aliquot: begin") == 2
     assert bed.job(job, "JobState") == "RUNNING"
-    foreign = halves[0].apply("--gpu", "1", "--mig", "7g.40gb", "--offers", "0")
+    foreign = halves[0].apply("--gpu", "1", "--mig", "7g.40gb", "--capacity", "0")
     assert foreign.code == 2
     assert "does not offer GPU" in foreign.err
 
 
 def part(host: Host, number: int) -> Host:
-    """A second Slurm node on the same host, with an address of its own."""
+    """Return a second Slurm node on the same host, with a separate address."""
     made = object.__new__(Host)
     made.__dict__ = dict(host.__dict__)
     made.name = f"n1-gpu{number}"
@@ -112,7 +112,7 @@ def test_a_controller_reads_what_this_host_is(bed: Bed) -> None:
     assert bed.release.name in facts["slurmd"]
 
 
-def test_whoever_drained_the_node_before_keeps_it_drained(bed: Bed) -> None:
+def test_a_node_that_was_drained_before_stays_drained(bed: Bed) -> None:
     host = dynamic(bed)
     host.applied(*SEVEN, "--node-conf", WORDS)
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))

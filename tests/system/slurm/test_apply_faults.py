@@ -1,8 +1,9 @@
-"""What stands in the way of a change of a Slurm node: told clearly, the node stays usable, and no job is lost."""
+"""Obstacles to a change of a Slurm node: each is reported clearly, the node stays usable, and no job is lost."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 
@@ -11,12 +12,13 @@ import pytest
 from .applying import WORDS, Host, dynamic, ended, idle, running, static
 from .bed import Bed, until
 from .test_apply import HALVES, SEVEN
+from .truth import refusal
 
 REFUSING = ("call=DeviceCreateGpuInstanceWithPlacement", "code=999")
 
 
 def cut(bed: Bed) -> Host:
-    """A dynamic node with 14 small slices, idle."""
+    """Return an idle dynamic node with 14 small instances."""
     host = dynamic(bed)
     host.applied(*SEVEN, "--node-conf", WORDS)
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
@@ -24,7 +26,7 @@ def cut(bed: Bed) -> Host:
 
 
 def untouched(host: Host) -> None:
-    """As ``cut`` left it, and taking jobs."""
+    """Assert that the node is as ``cut`` left it and takes jobs."""
     assert host.counts() == {"1g.5gb": 14}
     assert host.gres() == "gpu:a100_1g.5gb:14"
     assert "DRAIN" not in host.bed.state("n1")
@@ -42,10 +44,16 @@ def test_a_busy_node_is_refused_and_its_job_named(bed: Bed) -> None:
     refused = host.apply(*HALVES)
     assert refused.code == 20
     assert f"job {job} (training of root): running" in refused.err
+    assert "add --jobs wait --timeout" in refused.err
     untouched(host)
+    other = host.run("slurm", "apply", "--node-name", "n5", *HALVES, "-o", "json")
+    again = shlex.join(["aliquot", "slurm", "apply", "--node-name", "n5", *HALVES, "-o", "json", "--node-name", "n1"])
+    assert refusal(other.err)["next"] == again
     late = host.apply(*HALVES, "--jobs", "wait", "--timeout", "1")
     assert late.code == 20
     assert f"job {job}" in late.err
+    assert "give a higher --timeout" in late.err
+    assert "--jobs wait" not in late.err, "it was given"
     untouched(host)
     assert bed.job(job, "JobState") == "RUNNING"
 
@@ -53,7 +61,7 @@ def test_a_busy_node_is_refused_and_its_job_named(bed: Bed) -> None:
 @pytest.mark.long(name="slurm apply: slurmd ends and its stop fails", about=("src/aliquot/slurm/node",))
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_node_is_resumed_only_if_its_slurmd_answers(bed: Bed, ends: bool) -> None:
-    """A ``--slurmd-stop`` that fails, whether it has ended slurmd or not."""
+    # Covers a ``--slurmd-stop`` that fails, with and without the end of slurmd.
     host = cut(bed)
     kill = f"kill -KILL $(cat {bed.folder}/run/n1.pid); " if ends else ""
     failed = host.apply(*HALVES, "--slurmd-stop", f"{kill}exit 3")
@@ -87,7 +95,9 @@ def test_a_signal_stops_a_waiting_change_on_record(bed: Bed) -> None:
     assert change.wait(20) == 128 + signal.SIGTERM
     assert "stopped[INTERRUPTED]: stopped by SIGTERM" in bed.log("change")
     assert "aliquot slurm apply --continue --node-name n1" in bed.log("change")
-    assert host.apply("--undo").code == 20
+    undone = host.apply("--undo")
+    assert undone.code == 0
+    assert '"drained": false' in undone.out
     untouched(host)
     assert bed.job(job, "JobState") == "RUNNING"
 
@@ -111,10 +121,10 @@ def test_a_job_that_may_not_be_requeued_stops_that_before_any_is(bed: Bed) -> No
     assert [bed.job(each, "JobState") for each in (first, fixed)] == ["RUNNING", "RUNNING"]
 
 
-def test_a_wish_that_no_gpu_can_have_touches_nothing(bed: Bed) -> None:
+def test_a_request_that_no_gpu_can_have_touches_nothing(bed: Bed) -> None:
     host = cut(bed)
-    for wish in ("4g.20gb*2", "9g.90gb"):
-        refused = host.apply("--gpu", "0", "--mig", wish)
+    for desired_gpu in ("4g.20gb*2", "9g.90gb"):
+        refused = host.apply("--gpu", "0", "--mig", desired_gpu)
         assert refused.code in (2, 20), refused
         untouched(host)
 
@@ -127,13 +137,13 @@ def test_a_process_on_a_gpu_is_no_job_and_blocks_all_the_same(bed: Bed) -> None:
     untouched(host)
 
 
-def test_lines_of_ours_that_somebody_changed_are_not_overwritten(bed: Bed) -> None:
+def test_lines_of_ours_that_an_admin_changed_are_not_overwritten(bed: Bed) -> None:
     host = cut(bed)
     gres = bed.etc / "gres.conf"
     gres.write_text(gres.read_text().replace("nvidia-cap66", "nvidia-cap64"))
     refused = host.apply(*HALVES)
     assert refused.code == 2
-    assert f"{gres}:1: somebody changed the lines that are ours" in refused.err
+    assert f"{gres}:1: the managed block was edited by hand" in refused.err
     assert "nvidia-cap64" in gres.read_text()
     untouched(host)
     host.applied(*HALVES, "--force")
@@ -146,7 +156,7 @@ def test_a_line_beside_ours_would_count_a_device_twice(bed: Bed) -> None:
     gres.write_text(gres.read_text() + "NodeName=n[1-3] Name=gpu File=/dev/nvidia0\n")
     refused = host.apply(*HALVES)
     assert refused.code == 2
-    assert "counted twice" in refused.err
+    assert "counts twice" in refused.err
     untouched(host)
 
 
@@ -164,7 +174,7 @@ def test_a_line_for_several_nodes_is_not_changed_for_one(bed: Bed) -> None:
     assert (bed.etc / "slurm.conf").read_text() == before
 
 
-def test_an_old_slurmctld_that_nobody_may_restart_is_told_before_anything_is_touched(bed: Bed) -> None:
+def test_an_old_slurmctld_that_may_not_be_restarted_is_reported_before_anything_is_touched(bed: Bed) -> None:
     host = static(bed)
     how = host.how
     words = [
@@ -181,7 +191,7 @@ def test_an_old_slurmctld_that_nobody_may_restart_is_told_before_anything_is_tou
         assert host.gres() == "gpu:a100_1g.5gb:14"
 
 
-def test_slurmctld_away_is_a_clear_answer_in_bounded_time(bed: Bed) -> None:
+def test_slurmctld_unavailable_is_a_clear_answer_in_bounded_time(bed: Bed) -> None:
     host = cut(bed)
     stop_controller(bed)
     refused = host.apply(*HALVES, timeout=45)
@@ -192,7 +202,7 @@ def test_slurmctld_away_is_a_clear_answer_in_bounded_time(bed: Bed) -> None:
     untouched(host)
 
 
-def test_slurmctld_that_goes_away_in_the_middle_costs_nothing(bed: Bed) -> None:
+def test_slurmctld_that_disappears_in_the_middle_costs_nothing(bed: Bed) -> None:
     host = cut(bed)
     hooks = bed.folder / "hooks.yaml"
     pid = f"{bed.folder}/run/slurmctld.pid"
@@ -211,24 +221,24 @@ def test_slurmctld_that_goes_away_in_the_middle_costs_nothing(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_hardware_that_refuses_leaves_the_former_layout_and_a_sentence(bed: Bed, kind: str) -> None:
+def test_hardware_that_refuses_leaves_the_previous_layout_and_a_sentence(bed: Bed, kind: str) -> None:
     host = cut(bed) if kind == "dynamic" else static(bed)
-    former, gres, files = host.counts(), host.gres(), texts(bed)
+    previous, gres, files = host.counts(), host.gres(), texts(bed)
     host.ok("sim", "fault", "fail", *REFUSING, "calls=1")
     undone = host.apply("--gpu", "0", "--mig", "3g.20gb*2")
     host.ok("sim", "fault", "none")
     assert undone.code == 40, undone
     assert '"status": "undone"' in undone.out
-    assert (host.counts(), host.gres(), texts(bed)) == (former, gres, files)
+    assert (host.counts(), host.gres(), texts(bed)) == (previous, gres, files)
     assert "DRAIN" in bed.state("n1")
     assert "INVAL" not in bed.state("n1")
-    assert "the former layout is back" in bed.ok("scontrol", "-o", "show", "node", "n1")
+    assert "the previous layout is restored" in bed.ok("scontrol", "-o", "show", "node", "n1")
     bed.ok("scontrol", "update", "nodename=n1", "state=resume")
     kind_of_gres = gres.split(":")[1]
     ended(bed, bed.submit("true", f"--gres=gpu:{kind_of_gres}:1").out)
 
 
-def test_hardware_that_goes_on_refusing_is_said_and_undone_later(bed: Bed) -> None:
+def test_hardware_that_goes_on_refusing_is_reported_and_undone_later(bed: Bed) -> None:
     host = cut(bed)
     host.ok("sim", "fault", "fail", *REFUSING)
     stuck = host.apply(*HALVES)
@@ -263,8 +273,8 @@ def test_a_slurmd_that_does_not_start_is_undone(bed: Bed) -> None:
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
 
 
-def test_a_slurmd_that_died_is_started_without_a_wish_once_slurm_misses_it(bed: Bed) -> None:
-    """Until then nothing tells it from one that is well: nothing is done, and nothing is lost."""
+def test_a_slurmd_that_died_is_started_without_a_request_once_slurm_misses_it(bed: Bed) -> None:
+    # Until then slurmd looks healthy, so nothing is done and nothing is lost.
     host = cut(bed)
     conf = bed.etc / "slurm.conf"
     conf.write_text(conf.read_text().replace("SlurmdTimeout=30", "SlurmdTimeout=6"))

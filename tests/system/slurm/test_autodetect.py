@@ -1,5 +1,6 @@
-"""Slurm's own NVML plugin over the simulator's libnvidia-ml.so.1: an independent client that says what GRES there are.
-What it detects and what we render must be the same, with the same device files, at every moment.
+"""Slurm's own NVML plugin over the simulator's libnvidia-ml.so.1, an independent check of the GRES.
+
+The detected GRES must always equal the rendered ones, including the device files.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ class Detected:
         self.bed.conf(f"{node}\n{PARTITION}", gres=text, more=self.more, constrain=True)
 
     def rows(self, found: OfferedDevices, text: str) -> Rows:
-        """What ``slurmd -G`` makes of a gres.conf: types with their device files."""
+        """Return the types with their device files that ``slurmd -G`` reads from a gres.conf."""
         self.conf(gres_value(found), text)
         done = self.bed.run("slurmd", "-G", "-N", "n1", env=self.env)
-        said = re.findall(r"Gres Name=gpu Type=(\S+) Count=(\d+) .*? File=(\S+)", done.err)
+        answer = re.findall(r"Gres Name=gpu Type=(\S+) Count=(\d+) .*? File=(\S+)", done.err)
         assert done.code == 0, done
-        assert {count for _, count, _ in said} == {"1"}
-        return {(kind, frozenset(files.split(","))) for kind, _, files in said}
+        assert {count for _, count, _ in answer} == {"1"}
+        return {(kind, frozenset(files.split(","))) for kind, _, files in answer}
 
     def both(self, inventory: Inventory, style: TypeStyle) -> tuple[Rows, Rows]:
-        """What slurmd detects, and what it reads in our lines."""
+        """Return what slurmd detects, and what it reads in the rendered lines."""
         found = offered_devices(inventory, GresChoice(style=style))
         explicit = "\n".join(lines("n1", found))
         detected = "\n".join(lines("n1", found, GresForm(autodetect="nvml")))
@@ -74,15 +75,15 @@ def start(bed: Bed) -> Iterator[Start]:
 @pytest.mark.parametrize("style", STYLES)
 def test_detected_and_rendered_are_the_same_also_after_a_change(start: Start, style: TypeStyle) -> None:
     node = start("a100-sxm4-40gb*3")
-    for wish in (("3g.20gb", "2g.10gb", "1g.5gb"), ("1g.5gb", "1g.5gb", "2g.10gb"), ("4g.20gb", "3g.20gb")):
-        detected, rendered = node.both(node.site.cut(1, *wish), style)
+    for desired_gpu in (("3g.20gb", "2g.10gb", "1g.5gb"), ("1g.5gb", "1g.5gb", "2g.10gb"), ("4g.20gb", "3g.20gb")):
+        detected, rendered = node.both(node.site.cut(1, *desired_gpu), style)
         assert detected == rendered
-        assert len(rendered) == 2 + len(wish)
+        assert len(rendered) == 2 + len(desired_gpu)
 
 
 @pytest.mark.parametrize("release", [NEW], ids=["24.11"], indirect=True)
 @pytest.mark.parametrize(
-    ("template", "wish"),
+    ("template", "requested"),
     [
         ("h100-80gb-hbm3*2", "1g.10gb+me,1g.20gb,3g.40gb"),
         ("b200*2", "1g.23gb+me,1g.45gb,3g.90gb"),
@@ -91,18 +92,17 @@ def test_detected_and_rendered_are_the_same_also_after_a_change(start: Start, st
         ("a100-sxm4-40gb*2", "2c.3g.20gb,1c.3g.20gb,3g.20gb"),
     ],
 )
-def test_families_attributes_and_shared_instances_have_one_name(start: Start, template: str, wish: str) -> None:
+def test_families_attributes_and_shared_instances_have_one_name(start: Start, template: str, requested: str) -> None:
     node = start(template)
-    detected, rendered = node.both(node.site.apply(0, wish), "short")
+    detected, rendered = node.both(node.site.apply(0, requested), "short")
     assert detected == rendered
-    assert len(rendered) == 2 + wish.count(",")
+    assert len(rendered) == 2 + requested.count(",")
 
 
 @pytest.mark.parametrize("release", [OLD], ids=["22.05"], indirect=True)
 def test_an_old_slurmd_would_take_a_slice_for_a_whole_gpu_and_is_refused(start: Start) -> None:
-    """Its plugin makes the name of a slice of its memory. A30's 4g.24gb it knows by another one, and that fits ``a30``,
-    as any name of a slice does: a job for a whole A30 would get the slice of the first.
-    """
+    # The plugin of 22.05 names an instance after its memory. It knows A30's 4g.24gb by another name, which matches
+    # ``a30`` as every instance name does. A job for a whole A30 would get the instance on the first GPU.
     node = start("a30*2")
     found = offered_devices(node.site.apply(0, "4g.24gb"))
     detecting = GresForm(autodetect="nvml", version=Version(22, 5, 8))
@@ -122,18 +122,18 @@ def test_a_job_of_a_detected_slice_has_its_uuid_and_its_files(start: Start) -> N
     node.bed.controller()
     node.bed.slurmd("n1", env=node.env)
     for kind in found.counts:
-        said = node.bed.ok("srun", f"--gres=gpu:{kind}:1", "printenv", "CUDA_VISIBLE_DEVICES").strip()
+        answer = node.bed.ok("srun", f"--gres=gpu:{kind}:1", "printenv", "CUDA_VISIBLE_DEVICES").strip()
         opened = node.site.opened(f"--gres=gpu:{kind}:1")
         mine = next(d for d in found.devices if {opened[path] for path in d.files} == {"ENXIO"})
         assert mine.type == kind
         if mine.instance is not None:
-            assert said == mine.uuid
+            assert answer == mine.uuid
 
 
-def test_a_change_is_detected_by_a_slurmd_that_starts_anew(start: Start) -> None:
+def test_a_change_is_detected_by_a_slurmd_that_starts_again(start: Start) -> None:
     node = start("a100-sxm4-40gb*2")
-    for wish in (("1g.5gb",) * 7, ("3g.20gb", "3g.20gb")):
-        found = offered_devices(node.site.cut(0, *wish))
+    for desired_gpu in (("1g.5gb",) * 7, ("3g.20gb", "3g.20gb")):
+        found = offered_devices(node.site.cut(0, *desired_gpu))
         node.conf(gres_value(found), "AutoDetect=nvml\n")
         for name in ("n1", "slurmctld"):
             if name in node.bed.daemons:

@@ -1,4 +1,4 @@
-"""The cluster itself: without it nothing below means anything."""
+"""The cluster itself, on which all tests below depend."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_job_gets_a_slice_and_an_unknown_type_is_refused(bed: Bed) -> None:
     until(lambda: bed.job(job, "JobState") == "RUNNING", "the job never ran")
 
 
-def test_a_dynamic_node_is_deleted_and_registered_anew(bed: Bed) -> None:
+def test_a_dynamic_node_is_deleted_and_registered_again(bed: Bed) -> None:
     bed.gpu_devices(0, 66, 67)
     bed.conf(DYNAMIC, gres=GRES)
     bed.controller()
@@ -60,8 +60,8 @@ def test_two_dynamic_nodes_live_on_one_host_and_both_run_jobs(bed: Bed) -> None:
     bed.controller()
     for name in ("n1", "n2"):
         bed.dynamic(name, f"{NODE} Feature=mig")
-    said = bed.ok("srun", "-N2", "--gres=gpu:a100_1g.5gb:1", "printenv", "SLURMD_NODENAME")
-    assert sorted(said.split()) == ["n1", "n2"]
+    answer = bed.ok("srun", "-N2", "--gres=gpu:a100_1g.5gb:1", "printenv", "SLURMD_NODENAME")
+    assert sorted(answer.split()) == ["n1", "n2"]
     until(lambda: bed.state("n2").startswith("IDLE+DYNAMIC"), "n2 never came to rest")
     bed.stop("n2")
     bed.ok("scontrol", "delete", "nodename=n2")
@@ -71,7 +71,7 @@ def test_two_dynamic_nodes_live_on_one_host_and_both_run_jobs(bed: Bed) -> None:
 
 
 def test_the_machine_itself_starts_no_program(release: Release) -> None:
-    """``close`` kills all programs: an end of one that the machine waits for would wake it."""
+    # ``close`` kills all programs, and the end of a program that the machine waits for would wake the machine.
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     machine = Machine(release, folder)
     try:
@@ -82,7 +82,7 @@ def test_the_machine_itself_starts_no_program(release: Release) -> None:
 
 
 def test_a_machine_is_closed_when_its_daemons_have_ended(release: Release) -> None:
-    """One that the kernel is still ending is in no machine any more, and was left without a wait."""
+    # A daemon that the kernel is still ending has left the machine, and ``close`` did not wait for it.
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(release, Path(folder))
         machine.daemons["late"] = late = subprocess.Popen(["sleep", "1"])
@@ -93,7 +93,7 @@ def test_a_machine_is_closed_when_its_daemons_have_ended(release: Release) -> No
 
 
 def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
-    """Processes, mounts and control groups: the next bed, and this computer, must not see them."""
+    # The next bed and this host must not see leftover processes, mounts and control groups.
     if missing():
         pytest.skip(missing())
     bed.gpu_devices(0, 66, 67)
@@ -113,9 +113,8 @@ def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_test_run_leaves_nothing_either(release: Release, sign: signal.Signals) -> None:
-    """Whoever runs the bed is ended in the middle, with all of its process group, as ``timeout`` does: the machine ends
-    itself, its daemons and its jobs.
-    """
+    # The process that runs the bed is ended in the middle with its process group, as ``timeout`` does. The machine then
+    # ends itself, its daemons and its jobs.
     if missing():
         pytest.skip(missing())
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
@@ -148,22 +147,22 @@ def test_slurmrestd_answers_by_port_and_by_socket_with_a_token_alone(bed: Bed) -
     rest = bed.rest()
     address = ("127.0.0.1", int(rest.url.rpartition(":")[2]))
     for version in ("v0.0.40", "v0.0.42") if bed.release.chrooted else ("v0.0.36", "v0.0.38"):
-        for door in (socket.create_connection(address), _unix(rest.socket)):
-            with contextlib.closing(door):
-                assert _status(door, version, rest.token) == 200, bed.log("slurmrestd")
-        with contextlib.closing(_unix(rest.socket)) as door:
-            assert _status(door, version, "wrong") >= 400
+        for connection in (socket.create_connection(address), _unix(rest.socket)):
+            with contextlib.closing(connection):
+                assert _status(connection, version, rest.token) == 200, bed.log("slurmrestd")
+        with contextlib.closing(_unix(rest.socket)) as connection:
+            assert _status(connection, version, "wrong") >= 400
 
 
 def _unix(path: str) -> socket.socket:
-    door = socket.socket(socket.AF_UNIX)
-    door.connect(path)
-    return door
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    return connection
 
 
-def _status(door: socket.socket, version: str, token: str) -> int:
+def _status(client_socket: socket.socket, version: str, token: str) -> int:
     connection = http.client.HTTPConnection("localhost", timeout=30)
-    connection.sock = door
+    connection.sock = client_socket
     headers = {"X-SLURM-USER-NAME": "root", "X-SLURM-USER-TOKEN": token}
     connection.request("GET", f"/slurm/{version}/nodes", headers=headers)
     return connection.getresponse().status
@@ -182,11 +181,11 @@ def _trees(bed: Bed) -> list[Path]:
 
 
 def _with(folder: Path) -> list[str]:
-    """Processes whose command line or environment names a bed."""
+    """Return the processes whose command line or environment names a bed."""
     found = []
     for pid in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             if pid.isdigit() and int(pid) != os.getpid():
-                told = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-                found += [pid] if str(folder).encode() in told else []
+                reported = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+                found += [pid] if str(folder).encode() in reported else []
     return found

@@ -1,5 +1,6 @@
-"""What ``aliquot slurm check`` calls wrong, the real slurmd and slurmctld refuse or take otherwise; what it finds
-nothing wrong with, they take as it is meant.
+"""Errors of ``aliquot slurm check`` are refused or interpreted differently by the real slurmd and slurmctld.
+
+They interpret files without findings as intended.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from .bed import Bed, until
 
 CAPS = "/dev/nvidia-caps/nvidia-cap"
 APART = ("OPEN_DEVICES", "SHARED_BY_NODES", "NO_TASK_PROLOG")
-"""What every cluster of these tests is: its jobs are not fenced in, and not told what they have."""
+"""Rules that apply to every cluster of these tests: jobs are not fenced and do not know which devices they have."""
 CUT = [f"Name=gpu Type=1g.5gb MultipleFiles=/dev/nvidia0,{CAPS}{m},{CAPS}{m + 1}" for m in (66, 75, 84)]
 WHOLE = "Name=gpu Type=a100 File=/dev/nvidia0"
 PARTITION = "PartitionName=all Nodes=ALL Default=YES"
 
 
 class Case(NamedTuple):
-    """A node's ``Gres=`` and lines, and the rules that must find it."""
+    """A node's ``Gres=`` and lines, and the rules that must report it."""
 
     gres: str
     lines: tuple[str, ...]
@@ -49,7 +50,7 @@ REFUSED = {
     "an unknown key": case("gpu:1", "Name=gpu Fil=/dev/nvidia0", rules="UNREADABLE"),
     "two statements on a line": case("gpu:1", "AutoDetect=off Name=gpu File=/dev/nvidia0", rules="UNREADABLE"),
     "an empty value": case("gpu:1", "Name=gpu File=", rules="UNREADABLE"),
-    "a word that is no pair": case("gpu:1", "Name=gpu File=/dev/nvidia0 drained", rules="UNREADABLE"),
+    "a word that is not a pair": case("gpu:1", "Name=gpu File=/dev/nvidia0 drained", rules="UNREADABLE"),
     "an Include that is indented": case("gpu:1", " Include more.conf", rules="UNREADABLE"),
     "two detections": case(
         "gpu:1", "NodeName=n1 AutoDetect=off", "NodeName=n1 AutoDetect=nvml", rules="AUTODETECT_TWICE"
@@ -83,7 +84,7 @@ OTHERWISE = {
     "a slice twice": (case("gpu:1g.5gb:2", CUT[0], CUT[0], rules="SAME_DEVICE"), None),
     "lines that are not counted": (case("gpu:1g.5gb:1", *CUT, rules="EXTRA_DEVICES"), None),
 }
-"""With what Slurm shows; None: what was written."""
+"""With the value that Slurm shows; None: the value as written."""
 FINE = {
     "slices": case("gpu:1g.5gb:3", *CUT),
     "no types": case("gpu:3", *CUT),
@@ -94,8 +95,8 @@ FINE = {
 }
 
 
-def told(bed: Bed, *words: str) -> list[tuple[str, str, list[str]]]:
-    """Severity, rule and nodes of each finding, but for what a bed is: without fences, and many nodes on one host."""
+def reported(bed: Bed, *words: str) -> list[tuple[str, str, list[str]]]:
+    """Return severity, rule and nodes of each finding, except those of every bed (no fences, many nodes on a host)."""
     done = bed.aliquot("slurm", "check", "--conf-dir", str(bed.etc), "--files-only", "-o", "json", *words)
     assert done.code in (0, 30), done
     found = json.loads(done.out)["findings"]
@@ -112,13 +113,13 @@ def devices(bed: Bed) -> Bed:
 def test_what_check_calls_an_error_slurmd_refuses(devices: Bed) -> None:
     for name, each in REFUSED.items():
         devices.conf(f"{devices.node('n1', f'Gres={each.gres}')}\n{PARTITION}", gres="\n".join(each.lines) + "\n")
-        assert each.rules <= {rule for severity, rule, _ in told(devices) if severity == "error"}, name
+        assert each.rules <= {rule for severity, rule, _ in reported(devices) if severity == "error"}, name
         done = devices.run("slurmd", "-G", "-N", "n1")
         assert done.code, (name, done)
 
 
 def cluster(bed: Bed, cases: dict[str, Case]) -> dict[str, str]:
-    """A node for each case in one cluster; the names of the nodes by those of the cases."""
+    """Start a cluster with a node for each case. Returns the node names by case."""
     names = {name: f"n{n}" for n, name in enumerate(cases, start=1)}
     nodes = [bed.node(names[name], f"RealMemory=1000 Gres={each.gres}") for name, each in cases.items()]
     gres = "".join(_of(names[name], each.lines) for name, each in cases.items())
@@ -139,23 +140,23 @@ def _of(node: str, lines: tuple[str, ...]) -> str:
 
 def test_what_check_calls_an_error_makes_the_node_invalid(devices: Bed) -> None:
     names = cluster(devices, INVALID)
-    found = told(devices)
+    found = reported(devices)
     for name, each in INVALID.items():
         node = names[name]
         assert each.rules <= {rule for s, rule, n in found if s == "error" and node in n} | _unnamed(found), name
         assert "INVALID_REG" in devices.state(node), name
-    live = {node for _, rule, nodes in told(devices, "--live") if rule == "NODE_INVALID" for node in nodes}
+    live = {node for _, rule, nodes in reported(devices, "--live") if rule == "NODE_INVALID" for node in nodes}
     assert live == set(names.values())
 
 
 def _unnamed(found: list[tuple[str, str, list[str]]]) -> set[str]:
-    """Rules about a line, whichever nodes read it."""
+    """Return the rules about a line, whichever nodes read it."""
     return {rule for severity, rule, nodes in found if severity == "error" and not nodes}
 
 
-def test_slurm_takes_otherwise_what_check_finds_and_takes_the_rest_as_it_is_meant(devices: Bed) -> None:
+def test_slurm_takes_otherwise_what_check_finds_and_takes_the_rest_as_intended(devices: Bed) -> None:
     names = cluster(devices, {name: each for name, (each, _) in OTHERWISE.items()} | FINE)
-    found = told(devices)
+    found = reported(devices)
     for name, (each, shown) in OTHERWISE.items():
         about = {rule for _, rule, nodes in found if names[name] in nodes or not nodes}
         assert each.rules <= about, name
@@ -170,7 +171,7 @@ def test_slurm_takes_otherwise_what_check_finds_and_takes_the_rest_as_it_is_mean
 def test_a_type_in_other_letters_is_another_type_from_23_11_on(devices: Bed) -> None:
     devices.conf(f"{devices.node('n1', 'RealMemory=1000 Gres=gpu:A100:1')}\n{PARTITION}", gres=f"{WHOLE}\n")
     old = devices.release.name == "22.05"
-    found = told(devices, "--slurm-version", devices.release.name)
+    found = reported(devices, "--slurm-version", devices.release.name)
     assert found == [("warning" if old else "error", "TYPE_CASE", ["n1"])]
     devices.controller()
     devices.start("n1", "slurmd", "-D", "-N", "n1")
@@ -181,18 +182,18 @@ def test_gpus_without_gres_types_are_left_out(devices: Bed) -> None:
     devices.conf(f"{devices.node('n1', 'Gres=gpu:a100:1')}\n{PARTITION}", gres=f"{WHOLE}\n")
     slurm = devices.etc / "slurm.conf"
     slurm.write_text(slurm.read_text().replace("GresTypes=gpu\n", ""))
-    assert [(s, rule) for s, rule, _ in told(devices)] == [("error", "NO_GRES_TYPES")]
+    assert [(s, rule) for s, rule, _ in reported(devices)] == [("error", "NO_GRES_TYPES")]
     devices.controller()
     devices.slurmd("n1")
     assert devices.field("n1", "Gres") == "(null)"
 
 
-def test_a_flag_without_one_for_the_environment_takes_the_variable_away(devices: Bed) -> None:
+def test_a_flag_without_one_for_the_environment_removes_the_variable(devices: Bed) -> None:
     gres = f"{WHOLE} Flags=env_uuid\n"
     old = devices.release.name == "22.05"
     devices.conf(f"{devices.node('n1', 'RealMemory=1000 Gres=gpu:a100:1')}\n{PARTITION}", gres=gres)
     severity = "warning" if old else "error"
-    assert (severity, "UNKNOWN_FLAG", []) in told(devices, "--slurm-version", devices.release.name)
+    assert (severity, "UNKNOWN_FLAG", []) in reported(devices, "--slurm-version", devices.release.name)
     devices.controller()
     devices.slurmd("n1")
     assert ("CUDA_VISIBLE_DEVICES" in devices.ok("srun", "--gres=gpu:1", "env")) == old
@@ -202,28 +203,28 @@ def test_slurmd_alone_restarted_and_a_drain_without_a_reason_are_found(devices: 
     devices.conf(f"{devices.node('n1', 'RealMemory=1000 Gres=gpu:1g.5gb:1')}\n{PARTITION}", gres=f"{CUT[0]}\n")
     devices.controller()
     devices.slurmd("n1")
-    assert told(devices, "--live") == []
+    assert reported(devices, "--live") == []
     refused = devices.run("scontrol", "update", "nodename=n1", "state=drain")
     assert refused.code
     assert "reason" in refused.err
     slurm = devices.etc / "slurm.conf"
     slurm.write_text(slurm.read_text().replace("1g.5gb:1", "1g.5gb:2"))
     (devices.etc / "gres.conf").write_text("\n".join(CUT[:2]) + "\n")
-    assert {rule for _, rule, _ in told(devices, "--live")} >= {"STALE_CONTROLLER"}
+    assert {rule for _, rule, _ in reported(devices, "--live")} >= {"STALE_CONTROLLER"}
     devices.stop("n1")
     devices.slurmd("n1")
     assert devices.field("n1", "Gres") == "gpu:1g.5gb:1"
-    assert ("error", "STALE_CONTROLLER", ["n1"]) in told(devices, "--live")
+    assert ("error", "STALE_CONTROLLER", ["n1"]) in reported(devices, "--live")
     slurm.write_text(slurm.read_text().replace("1g.5gb:2", "1g.5gb:2 State=DRAIN"))
     devices.stop("slurmctld")
     (devices.folder / "state" / "node_state").unlink()
     devices.controller()
     until(lambda: "1g.5gb:2" in devices.field("n1", "Gres"), "slurmctld never read the file")
-    assert ("warning", "NO_REASON", ["n1"]) in told(devices, "--live")
+    assert ("warning", "NO_REASON", ["n1"]) in reported(devices, "--live")
 
 
 def test_what_render_writes_is_right_to_check_and_to_slurm(bed: Bed) -> None:
-    """A simulated node with one GPU cut and one whole; afterwards the layout changes behind the files' back."""
+    # The simulated node has a partitioned GPU and a whole one. Later its layout changes without the files.
     env = {"ALIQUOT_STATE_DIR": str(bed.folder / "sim")}
 
     def aliquot(*words: str) -> str:
@@ -232,7 +233,7 @@ def test_what_render_writes_is_right_to_check_and_to_slurm(bed: Bed) -> None:
         return done.out
 
     def check(*words: str) -> list[str]:
-        where = ("--conf-dir", str(bed.etc), "--node", "n1", "--node-name", "n1", "--dev-root", "/")
+        where = ("--conf-dir", str(bed.etc), "--sim", "n1", "--node-name", "n1", "--dev-root", "/")
         done = bed.aliquot("slurm", "check", *where, "-o", "json", *words, env=env)
         assert done.code in (0, 30), done
         found = json.loads(done.out)
@@ -241,13 +242,13 @@ def test_what_render_writes_is_right_to_check_and_to_slurm(bed: Bed) -> None:
 
     aliquot("sim", "start", "a100-sxm4-40gb*2", "--name", "n1")
     try:
-        aliquot("apply", "--gpu", "0", "--mig", "3g.20gb,1g.5gb*2", "--node", "n1")
-        found = json.loads(aliquot("show", "--node", "n1", "-o", "json"))
+        aliquot("apply", "--gpu", "0", "--mig", "3g.20gb,1g.5gb*2", "--sim", "n1")
+        found = json.loads(aliquot("show", "--sim", "n1", "-o", "json"))
         bed.devices_of(msgspec.convert(found, Inventory))
         render = (
             "slurm",
             "render",
-            "--node",
+            "--sim",
             "n1",
             "--node-name",
             "n1",
@@ -266,7 +267,7 @@ def test_what_render_writes_is_right_to_check_and_to_slurm(bed: Bed) -> None:
         bed.slurmd("n1")
         assert bed.field("n1", "Gres").partition(",nic")[0] == value.removeprefix("Gres=").partition(",nic")[0]
         assert check("--live") == []
-        aliquot("apply", "--gpu", "0", "--mig", "7g.40gb", "--node", "n1")
+        aliquot("apply", "--gpu", "0", "--mig", "7g.40gb", "--sim", "n1")
         assert set(check()) == {"error NO_SUCH_INSTANCE", "warning NOT_OFFERED"}
     finally:
         aliquot("sim", "stop", "n1")
@@ -286,7 +287,7 @@ def test_helpers_conf_that_check_calls_an_error_slurmctld_refuses(devices: Bed) 
     for n, (name, (text, rule)) in enumerate(HELPERS.items()):
         devices.conf(f"{devices.node('n1')}\n{PARTITION}", more=plugin)
         (devices.etc / "helpers.conf").write_text(text + "ExecTime=60\n")
-        found = [(s, r) for s, r, _ in told(devices, "--slurm-version", devices.release.name)]
+        found = [(s, r) for s, r, _ in reported(devices, "--slurm-version", devices.release.name)]
         right = rule == "HELPERS_FORM" and not old
         assert (("error", rule) in found) != right, (name, found)
         done = devices.run("sh", "-c", f"timeout 3 slurmctld -D >{devices.logs}/{n}.log 2>&1")
@@ -304,14 +305,14 @@ def test_a_changeable_feature_that_is_static_too_makes_the_node_invalid(devices:
     text = line.replace("/bin/true", str(helper)).replace("/bin/false", str(helper))
     (devices.etc / "helpers.conf").write_text(text + "ExecTime=60\n")
     severity = "warning" if old else "error"
-    assert told(devices, "--slurm-version", devices.release.name) == [(severity, "FEATURE_STATIC", [])]
+    assert reported(devices, "--slurm-version", devices.release.name) == [(severity, "FEATURE_STATIC", [])]
     devices.controller()
     devices.start("n1", "slurmd", "-D", "-N", "n1")
     until(lambda: ("IDLE" if old else "INVALID_REG") in devices.state("n1"), lambda: devices.state("n1"))
 
 
-def test_files_are_read_anew_as_the_release_does_it(devices: Bed) -> None:
-    """What check says to type makes its findings go away; a slurmctld that is away is told soon."""
+def test_files_are_read_again_as_the_release_does_it(devices: Bed) -> None:
+    # The commands that check prints remove its findings. An unavailable slurmctld is reported soon.
     devices.conf(f"{devices.node('n1', 'RealMemory=1000 Gres=gpu:1g.5gb:1')}\n{PARTITION}", gres=f"{CUT[0]}\n")
     devices.controller()
     devices.slurmd("n1")
@@ -320,7 +321,7 @@ def test_files_are_read_anew_as_the_release_does_it(devices: Bed) -> None:
     slurm.write_text(slurm.read_text().replace("1g.5gb:1", "1g.5gb:2"))
     (devices.etc / "gres.conf").write_text("\n".join(CUT[:2]) + "\n")
     stale = [("error", "STALE_CONTROLLER", ["n1"]), ("warning", "STALE_SLURMD", ["n1"])]
-    assert told(devices, "--live", "--slurm-version", devices.release.name) == stale
+    assert reported(devices, "--live", "--slurm-version", devices.release.name) == stale
     if devices.release.name == "22.05":
         devices.stop("n1")
         devices.stop("slurmctld")
@@ -328,7 +329,7 @@ def test_files_are_read_anew_as_the_release_does_it(devices: Bed) -> None:
         devices.slurmd("n1")
     else:
         devices.ok("scontrol", "reconfigure")
-    until(lambda: told(devices, "--live") == [], lambda: str(told(devices, "--live")))
+    until(lambda: reported(devices, "--live") == [], lambda: str(reported(devices, "--live")))
     assert devices.field("n1", "Gres") == "gpu:1g.5gb:2"
     devices.stop("slurmctld")
     begin = time.monotonic()
@@ -336,3 +337,20 @@ def test_files_are_read_anew_as_the_release_does_it(devices: Bed) -> None:
     assert done.code == 20
     assert time.monotonic() - begin < 15
     assert "Traceback" not in done.err
+
+
+def test_types_that_slurm_takes_for_each_other_are_found(devices: Bed) -> None:
+    # The 94 GB and the 96 GB form of a product have types whose characters have the same sum.
+    held, asked = "h100_4g.47gb", "h100_3g.48gb"
+    nodes = [devices.node("n1", f"RealMemory=1000 Gres=gpu:{held}:1"), devices.node("n2", f"Gres=gpu:{asked}:1")]
+    lines = (f"Name=gpu Type={each} File=/dev/nvidia{n}" for n, each in enumerate((held, asked)))
+    gres = "".join(f"NodeName=n{n} {line}\n" for n, line in enumerate(lines, start=1))
+    devices.conf("\n".join([*nodes, PARTITION]), gres=gres)
+    assert ("error", "SAME_TYPE_ID", []) in reported(devices)
+    devices.controller()
+    devices.start("n1", "slurmd", "-D", "-N", "n1")
+    until(lambda: devices.registered("n1"), "n1 does not register")
+    other = devices.run("srun", "-w", "n1", "--gres=gpu:h100_2g.24gb:1", "true")
+    assert other.code, "an unknown type is refused"
+    done = devices.run("srun", "-w", "n1", f"--gres=gpu:{asked}:1", "true")
+    assert done.code == 0, done

@@ -1,4 +1,4 @@
-"""What ``aliquot slurm check`` says of CLOUD records and of cores, and what the real Slurm makes of the same files."""
+"""Findings about CLOUD records and cores, compared with what the real Slurm makes of the same files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .test_cloud import ONES, THREES, A, Cloud
 PARTITION = "PartitionName=all Nodes=ALL Default=YES"
 
 
-def told(bed: Bed, host: Host | None, *words: str) -> list[str]:
-    """Severity and rule of each finding, but for what a bed is: jobs that nothing fences."""
+def reported(bed: Bed, host: Host | None, *words: str) -> list[str]:
+    """Return severity and rule of each finding, except those of every bed (jobs that are not fenced)."""
     typed = ["slurm", "check", "--conf-dir", str(bed.etc), "--slurm-version", bed.release.name, "-o", "json", *words]
     done = host.run(*typed) if host else bed.aliquot(*typed)
     assert done.code in (0, 30), done
@@ -25,16 +25,16 @@ def told(bed: Bed, host: Host | None, *words: str) -> list[str]:
 def test_the_files_of_siblings_are_right_to_check_at_rest_and_at_work(bed: Bed) -> None:
     cloud = Cloud(bed)
     files, here = ("--files-only",), ("--node-name", THREES, "--dev-root", "/")
-    assert told(bed, None, *files) == []
-    assert told(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"], "nobody has opened one yet"
+    assert reported(bed, None, *files) == []
+    assert reported(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"], "no record is open yet"
     assert cloud.open(THREES).code == 0
-    assert told(bed, None, "--live", *files) == []
+    assert reported(bed, None, "--live", *files) == []
     job = bed.submit("sleep 60", f"--gres={A}:1")
     until(lambda: bed.job(job.out, "JobState") == "RUNNING", cloud.words, 90)
-    assert told(bed, None, "--live", *files) == []
-    assert told(bed, cloud.host, "--live", *here) == []
+    assert reported(bed, None, "--live", *files) == []
+    assert reported(bed, cloud.host, "--live", *here) == []
     bed.ok("scontrol", "update", f"nodename={ONES}", "state=resume")
-    assert told(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"]
+    assert reported(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"]
     bed.ok("scancel", job.out)
 
 
@@ -47,7 +47,7 @@ def test_a_cloud_record_whose_lines_have_no_files_is_invalid_when_it_registers(b
     assert line.endswith(" File=/dev/aliquot-absent[0-1]")
     body = (line.replace("File=/dev/aliquot-absent[0-1]", "Count=2"),)
     gres.write_text(block.replace_block(gres.read_text(), THREES, body))
-    assert told(bed, None, "--files-only") == ["error CLOUD_NO_FILE"]
+    assert reported(bed, None, "--files-only") == ["error CLOUD_NO_FILE"]
     bed.stop("slurmctld")
     bed.controller()
     assert cloud.open(THREES).code == 0
@@ -56,7 +56,7 @@ def test_a_cloud_record_whose_lines_have_no_files_is_invalid_when_it_registers(b
 
 
 def test_cores_that_a_node_lacks(bed: Bed) -> None:
-    """22.05 ignores them, and says so in its log alone; 24.11 has the node INVALID."""
+    # 22.05 ignores them and reports it only in its log. 24.11 sets the node INVALID.
     bed.gpu_devices(0)
     cores = {"n1": "0-1", "n2": "2", "n3": "0,7", "n4": "x"}
     nodes = [bed.node(name, "CPUs=2 RealMemory=1000 Gres=gpu:1") for name in cores]
@@ -75,4 +75,4 @@ def test_cores_that_a_node_lacks(bed: Bed) -> None:
         shown = f"invalid GRES core specification ({cores[name]}) on node {name}"
         assert shown in bed.log("slurmctld")
     assert "IDLE" in bed.state("n1")
-    assert bed.field("n4", "Gres") == "gpu:1(S:0)", "what is no number is core 0"
+    assert bed.field("n4", "Gres") == "gpu:1(S:0)", "a word that is not a number is core 0"

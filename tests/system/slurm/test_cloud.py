@@ -1,4 +1,4 @@
-"""CLOUD records on a real cluster: power saving starts and stops a host's layouts, one open at a time."""
+"""CLOUD records on a real cluster: power saving starts and stops a host's layouts, with a single open record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = "gpu:a100_3g.20gb", "gpu:a100_1g.5gb"
 
 
 class Cloud:
-    """A cluster whose host n1 (one A100) is one of two records, or none."""
+    """A cluster whose host n1 (one A100) runs as either of two records, or as none."""
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
@@ -52,7 +52,7 @@ class Cloud:
         return [*words, "--slurmd-stop", stop]
 
     def _program(self, what: str) -> str:
-        """The shipped program, with the environment of this test's world."""
+        """Write the shipped program with the environment of this test and return its path."""
         bed, host = self.bed, self.host
         copy = bed.folder / f"slurm-{what}"
         copy.write_text((DEPLOY / f"slurm-{what}").read_text())
@@ -68,18 +68,18 @@ class Cloud:
         return str(program)
 
     def words(self) -> str:
-        """What the programs and hosts said: for a failure."""
-        said = [p.read_text() for p in self.log.glob("*")] if self.log.exists() else []
-        said += [self.bed.log(n)[-1500:] for n in (THREES, ONES) if (self.bed.logs / f"{n}.log").exists()]
-        said.append((self.bed.etc / "gres.conf").read_text())
-        return "\n".join([*said, self.bed.ok("sinfo", "-N", "-l"), self.bed.log("slurmctld")[-1500:]])
+        """Return the output of the programs and hosts, for a failure message."""
+        answer = [p.read_text() for p in self.log.glob("*")] if self.log.exists() else []
+        answer += [self.bed.log(n)[-1500:] for n in (THREES, ONES) if (self.bed.logs / f"{n}.log").exists()]
+        answer.append((self.bed.etc / "gres.conf").read_text())
+        return "\n".join([*answer, self.bed.ok("sinfo", "-N", "-l"), self.bed.log("slurmctld")[-1500:]])
 
     def open(self, record: str) -> Ran:
-        """The rule, until the record is open alone."""
+        """Apply the rule until the record is the only open one."""
         return self.host.run("slurm", "siblings", "--open", record, "--conf-dir", str(self.bed.etc), timeout=120)
 
     def breaches(self) -> int:
-        """The exit code of the check: 30 where two are open."""
+        """Return the exit code of the check: 30 if two records are open."""
         return self.host.run("slurm", "siblings", "--check", "--conf-dir", str(self.bed.etc)).code
 
     def completed(self, job: Ran, seconds: float = 90) -> None:
@@ -87,7 +87,7 @@ class Cloud:
 
 
 def test_two_jobs_released_at_once_for_two_layouts_both_run_one_layout_after_the_other(bed: Bed) -> None:
-    """The race: with both records open each would drain the other, for ever. The rule keeps one open."""
+    # With both records open, each would drain the other forever. The rule keeps a single record open.
     cloud = Cloud(bed)
     assert cloud.breaches() == 30
     assert cloud.open(THREES).code == 0
@@ -112,8 +112,9 @@ def test_two_jobs_released_at_once_for_two_layouts_both_run_one_layout_after_the
     assert f"{THREES} Name=gpu Type=a100_3g.20gb File=/dev/aliquot-absent[0-1]" in (bed.etc / "gres.conf").read_text()
 
 
-def test_where_nobody_kept_the_rule_one_record_starts_and_no_job_is_lost(bed: Bed) -> None:
-    """Both open, both asked of one ResumeProgram call or of two: the host is one of them, the other's job waits."""
+def test_where_the_rule_is_broken_one_record_starts_and_no_job_is_lost(bed: Bed) -> None:
+    # Both records are open, and both are requested in one or two ResumeProgram calls. The host becomes one of them, and
+    # the job of the other one waits.
     cloud = Cloud(bed)
     jobs = [bed.submit("sleep 1", f"--gres={kind}", "--hold") for kind in (f"{A}:1", f"{B}:1")]
     bed.ok("scontrol", "release", ",".join(j.out for j in jobs))
@@ -128,7 +129,7 @@ def test_where_nobody_kept_the_rule_one_record_starts_and_no_job_is_lost(bed: Be
     assert bed.job(jobs[1 - first].out, "JobState") == "PENDING"
     opened = cloud.open(loser)
     assert opened.code == 0, (opened, cloud.words())
-    # Slurm itself lets a job that it took from a node wait for two minutes.
+    # After Slurm took a job from a node, it lets the job wait for two minutes.
     bed.ok("scontrol", "update", f"jobid={jobs[1 - first].out}", "starttime=now")
     cloud.completed(jobs[1 - first])
 
@@ -147,34 +148,34 @@ def test_a_host_that_cannot_start_sets_its_record_down_with_the_reason_and_the_j
     assert (blocked.code, "DOWN" in blocked.err) == (20, True), blocked
 
 
-def test_who_was_drained_by_somebody_else_is_left_alone(bed: Bed) -> None:
+def test_a_node_that_an_admin_drained_is_left_alone(bed: Bed) -> None:
     cloud = Cloud(bed)
     bed.ok("scontrol", "update", f"nodename={ONES}", "state=drain", "reason=fan")
     blocked = cloud.open(THREES)
     assert blocked.code == 20
-    assert f"{ONES} was drained by somebody else (fan)" in blocked.err
+    assert f"another user or program drained {ONES} (fan)" in blocked.err
     assert "DRAIN" not in bed.state(THREES)
 
 
-def test_a_late_stop_harms_nobody(bed: Bed) -> None:
+def test_a_late_stop_does_no_harm(bed: Bed) -> None:
     cloud = Cloud(bed)
     host = cloud.host
     how = ["--conf-dir", str(bed.etc), "--dev-root", "/", "--slurmd-start", "true", "--slurmd-stop", "true"]
     assert host.run("slurm", "power", "start", THREES, "--layout", "2x3g.20gb", *how).code == 0
     late = host.run("slurm", "power", "stop", ONES, *how)
-    assert (late.code, late.out.strip()) == (0, f"this host was not {ONES}")
+    assert (late.code, late.out.strip()) == (0, f"this host did not run as {ONES}")
     assert f"{THREES} Name=gpu Type=a100_3g.20gb MultipleFiles=" in (bed.etc / "gres.conf").read_text()
     until(lambda: "POWERED_DOWN" in bed.state(THREES), cloud.words)
-    # Slurm says that it is off, so its claim is left over from a stop that never came.
+    # Slurm reports it as off, so its claim is left from a stop that never came.
     assert host.run("slurm", "power", "start", ONES, "--layout", "7x1g.5gb", *how).code == 0
     assert f"{THREES} Name=gpu Type=a100_3g.20gb File=/dev/aliquot-absent[0-1]" in (bed.etc / "gres.conf").read_text()
     assert host.counts() == {"1g.5gb": 7}
 
 
-def test_names_that_no_file_of_siblings_has_are_told(bed: Bed) -> None:
+def test_names_that_no_file_of_siblings_has_are_reported(bed: Bed) -> None:
     cloud = Cloud(bed)
     done = cloud.host.run(
         "slurm", "power", "resume", "n7-x", "--siblings", str(cloud.siblings), "--log", str(cloud.log)
     )
     assert done.code == 20
-    assert "no host is known for n7-x" in done.err
+    assert "unknown host of n7-x" in done.err

@@ -1,4 +1,4 @@
-"""What people reported of MIG under Slurm, each as a test that it cannot happen here, on real clusters."""
+"""Reported problems with MIG under Slurm, each with a test on real clusters that it cannot happen with Aliquot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def jobs(bed: Bed) -> Jobs:
 
 
 def one_gpu(bed: Bed) -> Host:
-    """A node of slurm.conf with one A100, registered."""
+    """Start a registered node of slurm.conf with one A100."""
     bed.conf(f"{bed.node('n1', 'CPUs=2 RealMemory=1000 Gres=gpu:a100:1')}\nPartitionName=all Nodes=ALL Default=YES")
     restart(bed)
     bed.ok("sh", "-c", "slurmctld >/dev/null 2>&1")
@@ -47,7 +47,7 @@ def test_the_node_was_invalid_when_slices_fell_from_four_to_three(bed: Bed, jobs
         jobs.one_runs("--gres=gpu:a100_1g.5gb:4")
     assert not watch.invalid
     assert not watch.lies
-    # The same behind Slurm's back, and slurmd alone restarted, as it was reported: one command cures it.
+    # As reported: the same change without Slurm's knowledge, and only slurmd restarted. A single command repairs it.
     host.ok("sim", "destroy", "0", "7")
     gres = bed.etc / "gres.conf"
     gres.write_text("".join(line for line in gres.read_text().splitlines(True) if "nvidia-cap66" not in line))
@@ -65,7 +65,7 @@ def test_mig_mode_without_instances_was_fatal(bed: Bed, jobs: Jobs) -> None:
     """ComputeCanada/puppet-magic_castle#273, #276: slurmd's own detection ends on such a GPU."""
     host = dynamic(bed)
     outcome = host.applied("--gpu", "0", "--mig", "empty", "--node-conf", WORDS)
-    assert outcome["gres"] == "gpu:a100:1", "the other GPU, and it is whole"
+    assert outcome["gres"] == "gpu:a100:1", "the other GPU, which is whole"
     jobs.one_runs("--gres=gpu:a100:1")
     host.applied("--gpu", "0-1", "--mig", "empty")
     assert host.gres() == "gpu:0"
@@ -75,9 +75,10 @@ def test_mig_mode_without_instances_was_fatal(bed: Bed, jobs: Jobs) -> None:
 
 
 def test_files_with_gpu_instances_alone_left_the_gpu_and_its_neighbours_open(bed: Bed) -> None:
-    """NVIDIA/slurm-mig-discovery writes the GPU instance's capability alone: GPU and compute instances are everybody's.
+    """NVIDIA/slurm-mig-discovery writes only the GPU instance's capability, so every job may open the GPU and compute
+    instances.
 
-    Found by name; with the lines of ``render`` the same job opens what is its own.
+    Found by the name of the project. With the lines of ``render`` the same job opens only its own devices.
     """
     if missing():
         pytest.skip(missing())
@@ -91,10 +92,10 @@ def test_files_with_gpu_instances_alone_left_the_gpu_and_its_neighbours_open(bed
         bed.slurmd("n1")
         opened = site.opened("--gres=gpu:1g.5gb:1")
         mine, other = gis if opened[f"{CAPS}{gis[0]}"] == "ENXIO" else gis[::-1]
-        assert opened[f"{CAPS}{other}"] == "EPERM", "this much is fenced"
-        assert opened["/dev/nvidia1"] == opened[f"{CAPS}{other + 1}"] == "ENXIO", "and this is not"
-        told = bed.aliquot("slurm", "check", "--conf-dir", str(bed.etc), "--files-only", "-o", "json")
-        found = {f["rule"] for f in msgspec.json.decode(told.out)["findings"] if f["severity"] == "error"}
+        assert opened[f"{CAPS}{other}"] == "EPERM", "this device is fenced"
+        assert opened["/dev/nvidia1"] == opened[f"{CAPS}{other + 1}"] == "ENXIO", "and these are not"
+        reported = bed.aliquot("slurm", "check", "--conf-dir", str(bed.etc), "--files-only", "-o", "json")
+        found = {f["rule"] for f in msgspec.json.decode(reported.out)["findings"] if f["severity"] == "error"}
         assert "LONE_CAPABILITY" in found
         assert mine != other
     finally:
@@ -102,7 +103,9 @@ def test_files_with_gpu_instances_alone_left_the_gpu_and_its_neighbours_open(bed
 
 
 def test_slurmd_did_not_start_where_a_device_node_was_missing(bed: Bed, jobs: Jobs) -> None:
-    """BiBiServ/bibigrid#705: "can't stat gres.conf file": the kernel makes no nodes by itself, ``apply`` does."""
+    """BiBiServ/bibigrid#705, "can't stat gres.conf file". The kernel creates no device nodes by itself, but ``apply``
+    does.
+    """
     host = dynamic(bed)
     host.applied(*THREE, "--node-conf", WORDS)
     nodes = set(re.findall(rf"{CAPS}\d+", (bed.etc / "gres.conf").read_text()))
@@ -113,25 +116,25 @@ def test_slurmd_did_not_start_where_a_device_node_was_missing(bed: Bed, jobs: Jo
     bed.ok("rm", gone)
     assert bed.run("slurmd", "-G", "-N", "n1").code != 0
     where = ("--conf-dir", str(bed.etc), "--node-name", "n1", "--dev-root", "/")
-    told = msgspec.json.decode(host.run("slurm", "check", *where, "-o", "json").out)["findings"]
-    assert [gone in f["sentence"] for f in told if f["rule"] == "FILE_MISSING"] == [True]
+    reported = msgspec.json.decode(host.run("slurm", "check", *where, "-o", "json").out)["findings"]
+    assert [gone in f["sentence"] for f in reported if f["rule"] == "FILE_MISSING"] == [True]
     host.applied("--gpu", "0", "--mig", "1g.5gb*3,2g.10gb")
     jobs.one_runs("--gres=gpu:a100_1g.5gb:3")
 
 
 def test_one_slice_could_not_be_changed_without_touching_the_rest(bed: Bed, jobs: Jobs) -> None:
-    """Of wishes the first: a job keeps the other GPU's slice, and slices that stay keep their UUIDs."""
+    """mig-parted#119, HAMi#948: a job keeps the other GPU's instance, and remaining instances keep their UUIDs."""
     host = dynamic(bed)
     halves = {n: part(host, n) for n in (0, 1)}
     for number, each in halves.items():
         each.applied(
-            "--gpu", str(number), "--mig", "3g.20gb,1g.5gb,1g.5gb", "--node-conf", WORDS, "--offers", str(number)
+            "--gpu", str(number), "--mig", "3g.20gb,1g.5gb,1g.5gb", "--node-conf", WORDS, "--capacity", str(number)
         )
     job = jobs.running("echo $$; exec sleep 600", "-w", "n1-gpu1", "--gres=gpu:a100_3g.20gb:1")
     process, before = Process.of(bed, job), uuids(host)
-    halves[0].applied("--gpu", "0", "--mig", "3g.20gb,1g.5gb", "--offers", "0")
+    halves[0].applied("--gpu", "0", "--mig", "3g.20gb,1g.5gb", "--capacity", "0")
     after = uuids(host)
-    assert len(before - after) == 1, "one went, and nothing else"
+    assert len(before - after) == 1, "only one instance was destroyed"
     assert not after - before
     calls = [c for c in writes_of(host) if "Destroy" in c["call"] and c["rc"] == 0]
     assert {c["gpu"] for c in calls} == {"0000:01:00.0"}
@@ -152,7 +155,9 @@ def writes_of(host: Host) -> list[dict[str, Any]]:
 
 
 def test_after_a_reboot_the_layout_was_gone_and_slurmd_failed(bed: Bed, jobs: Jobs) -> None:
-    """Of wishes the fourth: instances do not outlive a reboot. What the units do at a boot, by hand."""
+    """gpu-operator#403, device-plugin#225: instances do not survive a reboot. The test does by hand what the units do
+    at boot.
+    """
     host = static(bed)
     host.applied("--gpu", "0", "--mig", "3g.20gb,1g.5gb")
     stop, start = (host.how[host.how.index(option) + 1] for option in ("--slurmd-stop", "--slurmd-start"))
@@ -163,14 +168,14 @@ def test_after_a_reboot_the_layout_was_gone_and_slurmd_failed(bed: Bed, jobs: Jo
     assert instances(host) == Counter({"3g.20gb": 1, "1g.5gb": 1})
     bed.ok("sh", "-c", start)
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
-    assert host.applied()["status"] == "nothing", "what is there is what Slurm was told"
+    assert host.applied()["status"] == "nothing", "the GPUs match Slurm's files"
     assert host.gres() == "gpu:a100_3g.20gb:1,gpu:a100_1g.5gb:1,gpu:a100:1"
     jobs.one_runs("--gres=gpu:a100_3g.20gb:1")
     jobs.none_lost()
 
 
 def test_a_node_with_slices_whole_gpus_and_empty_ones_beside_each_other(bed: Bed, jobs: Jobs) -> None:
-    """stackhpc/ansible-slurm-appliance#656, and of wishes the eighth: mixed nodes, each GPU counted once."""
+    """stackhpc/ansible-slurm-appliance#656, DRA#719, nos#28: mixed nodes, with each GPU counted once."""
     host = dynamic(bed, template="a100-sxm4-40gb*4")
     host.applied("--gpu", "0", "--mig", "3g.20gb,2g.10gb,1g.5gb", "--node-conf", WORDS)
     host.applied("--gpu", "1", "--mig", "empty")
@@ -179,7 +184,9 @@ def test_a_node_with_slices_whole_gpus_and_empty_ones_beside_each_other(bed: Bed
 
 
 def test_a_reservation_held_the_record_and_the_change_stuck_half_way(bed: Bed, jobs: Jobs) -> None:
-    """Slurm deletes no dynamic record that a reservation holds: known before anything is touched, not in the middle."""
+    """Slurm's manual: a dynamic record that a reservation holds cannot be deleted. Aliquot reports it before it changes
+    anything.
+    """
     host = dynamic(bed)
     host.applied(*THREE, "--node-conf", WORDS)
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
@@ -201,8 +208,8 @@ def test_a_reservation_held_the_record_and_the_change_stuck_half_way(bed: Bed, j
     jobs.none_lost()
 
 
-def test_who_has_a_slice_was_not_told_before_it_was_taken(bed: Bed, jobs: Jobs) -> None:
-    """Of wishes the eleventh: whoever plans a change, by whatever verb, is told which job is in its way."""
+def test_who_has_a_slice_was_not_reported_before_it_was_taken(bed: Bed, jobs: Jobs) -> None:
+    """HAMi#1088, gpu-operator#1704: every command that plans a change reports the job that blocks it."""
     host = dynamic(bed)
     host.applied("--gpu", "0-1", "--mig", "3g.20gb*2", "--node-conf", WORDS)
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))

@@ -1,5 +1,7 @@
-"""What a job can open: its own slices, by Slurm's control groups over the files that we render. Real Slurm, and a
-client of NVML in the job. The device nodes have no driver: ENXIO says an allowed one, EPERM is the control group's no.
+"""Devices that a job can open: only its own instances, through Slurm's control groups over the rendered files.
+
+The tests use real Slurm and an NVML client in the job. The device nodes have no driver: ENXIO means an allowed device,
+EPERM is the refusal of the control group.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ CONFIG, MONITOR = "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"
 
 @pytest.fixture
 def site(bed: Bed) -> Iterator[Site]:
-    """Two A100, the first in two 3g.20gb, the second whole."""
+    """Start a node with two A100, the first in two 3g.20gb, the second whole."""
     if missing():
         pytest.skip(missing())
     made = Site(bed)
@@ -37,7 +39,7 @@ def site(bed: Bed) -> Iterator[Site]:
 
 
 def serve(bed: Bed, *records: tuple[str, OfferedDevices], beside: str = "") -> None:
-    """A cluster of these records, all on this host. ``beside`` are more lines for gres.conf, of the first record."""
+    """Start a cluster of these records on this host. ``beside`` are more lines of gres.conf for the first record."""
     more = ",nic:fenced:1" if beside else ""
     shapes = [f"CPUs=2 RealMemory=1000 Gres={gres_value(offered)}" for _, offered in records]
     shapes[0] += more
@@ -51,7 +53,7 @@ def serve(bed: Bed, *records: tuple[str, OfferedDevices], beside: str = "") -> N
 
 
 def no_to(opened: dict[str, str]) -> set[str]:
-    return {path for path, said in opened.items() if said == "EPERM"}
+    return {path for path, answer in opened.items() if answer == "EPERM"}
 
 
 def test_a_job_opens_its_own_slice_and_none_of_its_neighbours(bed: Bed, site: Site) -> None:
@@ -85,7 +87,7 @@ def test_after_a_change_jobs_open_the_new_slices(bed: Bed, site: Site) -> None:
         bed.stop(name)
     changed = offered_devices(site.cut(0, "1g.5gb", "1g.5gb"))
     serve(bed, ("n1", changed))
-    # slurmctld remembers the node as it was until slurmd has registered.
+    # slurmctld remembers the previous state of the node until slurmd has registered.
     until(lambda: bed.run("srun", "--gres=gpu:a100_1g.5gb:1", "true").code == 0, lambda: bed.state("n1"))
     opened = site.opened("--gres=gpu:a100_1g.5gb:1")
     own, other = (device.files for device in changed.devices[:2])
@@ -94,19 +96,18 @@ def test_after_a_change_jobs_open_the_new_slices(bed: Bed, site: Site) -> None:
 
 
 def test_the_kernels_modes_alone_keep_a_job_from_changing_instances(bed: Bed, site: Site) -> None:
-    """Slurm's fence has the files of gres.conf, and these two never stand there. ``mig/config`` is root's; whoever sees
-    the host's /dev may open ``mig/monitor`` and see every instance.
-    """
+    # Slurm fences the files of gres.conf, and these two are never in it. Only root may open ``mig/config``. A process
+    # that sees the host's /dev may open ``mig/monitor`` and see every instance.
     serve(bed, ("n1", offered_devices(site.read())))
-    nobody = ["outside", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *site.probe[1:]]
-    opened: dict[str, str] = json.loads(bed.ok("srun", SLICE, *nobody))
+    unprivileged = ["outside", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *site.probe[1:]]
+    opened: dict[str, str] = json.loads(bed.ok("srun", SLICE, *unprivileged))
     assert opened[CONFIG] == "EACCES"
     assert opened[MONITOR] == "ENXIO"
     assert no_to(opened) == {GPU1, *OTHER_CAPS}
 
 
 def test_no_job_opens_the_capabilities_of_administrators(bed: Bed, site: Site) -> None:
-    """Not even root's: the node offers all of its GPUs, and its files have the fence all the same."""
+    # This includes root's jobs: the node offers all of its GPUs, and its files contain the fence nevertheless.
     serve(bed, ("n1", offered_devices(site.read(), GresChoice(fence=True))))
     opened: dict[str, str] = json.loads(bed.ok("srun", SLICE, *site.probe))
     assert {opened[CONFIG], opened[MONITOR]} == {"EPERM"}
@@ -114,9 +115,8 @@ def test_no_job_opens_the_capabilities_of_administrators(bed: Bed, site: Site) -
 
 
 def test_records_of_one_host_are_fenced_from_their_own_gpus_only(bed: Bed, site: Site) -> None:
-    """Each slurmd fences the files of its own lines: where each GPU has a record of its own, a job may open the others'
-    GPUs. A GRES with the neighbours' files that nobody asks for fences them; 22.05 wants one that has a plugin.
-    """
+    # Each slurmd fences the files of its own lines, so with a record for each GPU a job may open the other GPUs. An
+    # unused GRES with the neighbours' files fences them. 22.05 requires a GRES type with a plugin.
     found = site.read()
     records = [(f"n1-gpu{gpu.index}", offered_devices(found, GresChoice(gpus=(gpu.pci,)))) for gpu in found.gpus]
     serve(bed, *records)

@@ -1,5 +1,6 @@
-"""The whole, word by word: jobs for ``1g.5gb``, then ``3g.20gb``, with no administrator's step between; both run, the
-counts that Slurm shows are true at each moment, and no running job is touched.
+"""End-to-end requirement: jobs for ``1g.5gb``, then ``3g.20gb``, without an administrator's step between.
+
+Both run, the counts that Slurm shows are always correct, and no running job is touched.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def test_one_layout_then_another_with_no_step_between_true_counts_and_no_job_tou
     began, cut = Process.of(bed, beside), calls(writes(n2))
     cluster.controller()
     with Watch(n1) as watch, Watch(n2) as other:
-        # It counts its node's changes at its begin and at its end.
+        # The job counts its node's changes at its start and at its end.
         small = cluster.submit("a100_1g.5gb:1", f"echo $$; {writes(n1)}; sleep 4; {writes(n1)}")
         cluster.starts(small)
         process = Process.of(bed, small)
@@ -27,14 +28,14 @@ def test_one_layout_then_another_with_no_step_between_true_counts_and_no_job_tou
         jobs.numbers += [small, big]
         cluster.ran(small)
         cluster.ran(big)
-    said = (bed.folder / "out" / small).read_text().split()
-    assert said[0] == str(process.pid)
-    assert said[1] == said[2], "no driver call on n1 while its job ran"
-    assert int((bed.folder / "out" / big).read_text()) > int(said[2]), "the second layout was cut after that"
+    output = (bed.folder / "out" / small).read_text().split()
+    assert output[0] == str(process.pid)
+    assert output[1] == output[2], "no driver call on n1 while its job ran"
+    assert int((bed.folder / "out" / big).read_text()) > int(output[2]), "the second layout was created after that"
     assert bed.job(small, "StartTime") == process.start
     assert bed.job(small, "ExitCode") == bed.job(big, "ExitCode") == "0:0"
     assert bed.job(small, "EndTime") <= bed.job(big, "StartTime")
-    # The job beside: the same process since the same second, and its GPUs had no call that changes anything.
+    # The other job is the same process with the same start time, and no call changed its GPUs.
     assert same_process(began)
     assert Process.of(bed, beside) == began
     assert calls(writes(n2)) == cut
@@ -42,8 +43,10 @@ def test_one_layout_then_another_with_no_step_between_true_counts_and_no_job_tou
     for each in (watch, other):
         assert not each.lies, each.lies
         assert not each.invalid
-    assert len(watch.looks) > 10, "it was watched"
-    assert any(look.given == Counter({"1g.5gb": 1}) for look in watch.looks), "with the job on it, too"
+    assert len(watch.observations) > 10, "the node was observed"
+    assert any(observation.given == Counter({"1g.5gb": 1}) for observation in watch.observations), (
+        "also with the job on it"
+    )
     first, *_, last = watch.shown
     assert first == Counter({"7g.40gb": 2})
     assert any(layout["1g.5gb"] for layout in watch.shown)

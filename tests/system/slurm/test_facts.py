@@ -1,4 +1,4 @@
-"""What Slurm itself does with changes of GPUs: the facts that our steps and their order rest on, on both releases."""
+"""Slurm's own behaviour with changes of GPUs on both releases, on which Aliquot's steps and their order rely."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def write(bed: Bed, gres: str, slices: int = 3) -> None:
     bed.conf(f"{node}\nPartitionName=all Nodes=ALL Default=YES", gres="".join(CUT[:slices]))
 
 
-def anew(bed: Bed) -> None:
-    """Both daemons, started anew; slurmd has reported."""
+def rebuild(bed: Bed) -> None:
+    """Restart both daemons and wait until slurmd has registered."""
     for name in ("n1", "slurmctld"):
         if name in bed.daemons:
             bed.stop(name)
@@ -34,16 +34,16 @@ def reason(bed: Bed) -> str:
 
 @pytest.fixture
 def static(bed: Bed) -> Bed:
-    """A node with three slices in slurm.conf."""
+    """Start a node with three instances in slurm.conf."""
     bed.gpu_devices(0, 66, 67, 75, 76, 84, 85)
     write(bed, "gpu:1g.5gb:3")
-    anew(bed)
+    rebuild(bed)
     return bed
 
 
 @pytest.fixture
 def dynamic(bed: Bed) -> Bed:
-    """A node with three slices that registers by itself."""
+    """Start a node with three instances that registers itself."""
     bed.gpu_devices(0, 66, 67, 75, 76, 84, 85)
     bed.conf("MaxNodeCount=4\nNodeSet=gpus Feature=mig\nPartitionName=all Nodes=gpus Default=YES", gres="".join(CUT))
     bed.controller()
@@ -58,51 +58,51 @@ def running(bed: Bed, *words: str) -> str:
 
 
 def test_scontrol_update_gres_is_no_substitute_for_the_files(static: Bed) -> None:
-    """Another total is refused, zero is taken, and neither outlives slurmctld."""
+    # A different total is refused, zero is accepted, and neither survives a restart of slurmctld.
     other = static.run("scontrol", "update", "nodename=n1", "gres=gpu:1g.5gb:2")
     assert other.code
     assert "Invalid generic resource" in other.err
     static.ok("scontrol", "update", "nodename=n1", "gres=gpu:2g.10gb:3")
-    assert static.field("n1", "Gres") == "gpu:1g.5gb:3", "taken, and without effect"
+    assert static.field("n1", "Gres") == "gpu:1g.5gb:3", "accepted without effect"
     static.ok("scontrol", "update", "nodename=n1", "gres=gpu:0")
     assert static.field("n1", "Gres") == "gpu:0"
     assert UNAVAILABLE in static.submit("true", "--gres=gpu:1g.5gb:1").err
-    anew(static)
+    rebuild(static)
     assert static.field("n1", "Gres") == "gpu:1g.5gb:3"
 
 
 def test_a_superset_of_types_is_invalid_until_a_good_registration_and_count_zero_is_no_type(static: Bed) -> None:
-    """Why a node cannot list every layout that it might have."""
+    # This is why a node cannot list every layout that it might have.
     write(static, "gpu:1g.5gb:3,gpu:3g.20gb:6")
-    anew(static)
+    rebuild(static)
     assert "INVALID_REG" in static.state("n1")
     assert f"{LOWER} (3 < 9)" in reason(static)
     write(static, "gpu:1g.5gb:3,gpu:3g.20gb:0")
-    anew(static)
+    rebuild(static)
     assert "INVAL" not in static.state("n1")
     assert static.field("n1", "Gres") == "gpu:1g.5gb:3"
     assert UNAVAILABLE in static.submit("true", "--gres=gpu:3g.20gb:1").err
 
 
 def test_a_change_without_a_drain_requeues_the_job_on_the_node(static: Bed) -> None:
-    """Never leave out the first step."""
+    # Therefore the drain must never be left out.
     job = running(static, "--requeue")
     write(static, "gpu:1g.5gb:2", 2)
     static.ok("scontrol", "reconfigure")
     if static.release.name == "22.05":
-        anew(static)
+        rebuild(static)
     until(lambda: static.job(job, "Restarts") == "1", lambda: static.job(job, "JobState"))
     until(lambda: static.job(job, "JobState") == "PENDING", lambda: static.job(job, "JobState"))
 
 
 def test_a_prolog_that_fails_drains_and_holds_and_an_epilog_that_fails_drains(bed: Bed) -> None:
-    """Why no check of ours stands in a Prolog, and why ``slurm dcgm`` and ``task-prolog`` never fail."""
+    # This is why Aliquot has no check in a Prolog, and why ``slurm dcgm`` and ``task-prolog`` never fail.
     for kind, state in (("Prolog", "PENDING"), ("Epilog", "COMPLETED")):
         program = bed.folder / kind
         program.write_text("#!/bin/sh\nexit 1\n")
         program.chmod(0o755)
         bed.conf(f"{bed.node('n1')}\nPartitionName=all Nodes=ALL Default=YES", more=f"{kind}={program}")
-        anew(bed)
+        rebuild(bed)
         bed.run("scontrol", "update", "nodename=n1", "state=resume")
         job = bed.submit("true").out
         until(lambda kind=kind: f"{kind} error" in reason(bed), lambda: reason(bed))  # type: ignore[misc]
@@ -112,7 +112,7 @@ def test_a_prolog_that_fails_drains_and_holds_and_an_epilog_that_fails_drains(be
 
 
 def test_a_dynamic_node_outlives_slurmctld_and_is_not_deleted_under_a_job(dynamic: Bed) -> None:
-    """One that is not deleted first keeps its record, is invalid, and its job runs on."""
+    # A node that is not deleted first keeps its record and becomes invalid, but its job runs on.
     job = running(dynamic)
     assert "Requested nodes are busy" in dynamic.run("scontrol", "delete", "nodename=n1").err
     dynamic.stop("slurmctld")
@@ -128,8 +128,9 @@ def test_a_dynamic_node_outlives_slurmctld_and_is_not_deleted_under_a_job(dynami
     assert (dynamic.job(job, "JobState"), dynamic.job(job, "Restarts")) == ("RUNNING", "0")
 
 
-def test_a_record_that_is_deleted_takes_its_words_along_and_what_nobody_has_is_rejected(dynamic: Bed) -> None:
-    """Why we set reasons anew, and why there are records that stand for layouts: demand would be invisible."""
+def test_a_record_that_is_deleted_takes_its_words_along_and_what_no_node_has_is_rejected(dynamic: Bed) -> None:
+    # This is why Aliquot sets reasons again, and why it has records that stand for layouts: otherwise demand would be
+    # invisible.
     dynamic.ok("scontrol", "update", "nodename=n1", "state=drain", "reason=fan")
     dynamic.stop("n1")
     dynamic.ok("scontrol", "delete", "nodename=n1")

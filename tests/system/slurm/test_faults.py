@@ -1,4 +1,4 @@
-"""Bad input and faults, each on real clusters: a clear error, the node usable afterwards, and no job lost."""
+"""Bad input and faults on real clusters: each gives a clear error, a usable node, and no lost job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = "--gres=gpu:a100_1g.5gb:1"
 
 @pytest.fixture
 def host(bed: Bed) -> Host:
-    """A dynamic node with fourteen small slices, idle."""
+    """Start an idle dynamic node with fourteen small instances."""
     made = dynamic(bed)
     made.applied(*SEVEN, "--node-conf", WORDS)
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
@@ -42,7 +42,7 @@ def check(host: Host, *words: str) -> Ran:
 
 
 def errors(done: Ran) -> dict[str, dict[str, Any]]:
-    """Its errors by rule, but for what every test's cluster is: jobs are not fenced in."""
+    """Return the errors by rule, except that of every test's cluster (jobs are not fenced)."""
     found = msgspec.json.decode(done.out, type=dict[str, Any])["findings"]
     return {f["rule"]: f for f in found if f["severity"] == "error" and f["rule"] != "OPEN_DEVICES"}
 
@@ -52,13 +52,13 @@ def test_a_malformed_count_that_reconfigure_accepts_silently(bed: Bed, jobs: Job
     host.applied(*SEVEN)
     conf = bed.etc / "slurm.conf"
     conf.write_text(conf.read_text().replace("a100_1g.5gb:14", "a100_1g.5gb:x14"))
-    assert bed.ok("scontrol", "reconfigure") == "", "not a word"
+    assert bed.ok("scontrol", "reconfigure") == "", "no message"
     done = check(host)
     assert done.code == 30
     wrong = errors(done)["BAD_COUNT"]
     line = next(n for n, text in enumerate(conf.read_text().splitlines(), 1) if ":x14" in text)
     assert (wrong["file"], wrong["line"]) == (str(conf), line)
-    assert "'x14' is no number" in wrong["sentence"]
+    assert "'x14' is not a number" in wrong["sentence"]
     until(lambda: bed.field("n1", "Gres") == "gpu:a100_1g.5gb:1", lambda: bed.field("n1", "Gres"))
     host.applied()
     assert bed.field("n1", "Gres") == "gpu:a100_1g.5gb:14"
@@ -82,8 +82,8 @@ def test_a_busy_node_is_refused_its_job_named_and_lives(host: Host, jobs: Jobs) 
     jobs.none_lost()
 
 
-def test_a_node_that_is_down_is_told_its_job_waits_and_runs_when_it_is_back(bed: Bed) -> None:
-    # A late answer must not bring it back before it is looked at.
+def test_the_job_of_a_node_that_is_down_waits_and_runs_when_it_is_back(bed: Bed) -> None:
+    # A late answer must not bring the node back before the test checks it.
     cluster, jobs = Cluster(bed, "n1", returns=False), Jobs(bed)
     host = cluster.hosts["n1"]
     cluster.controller()
@@ -93,21 +93,21 @@ def test_a_node_that_is_down_is_told_its_job_waits_and_runs_when_it_is_back(bed:
     jobs.numbers.append(cluster.submit("a100_1g.5gb:7", "true"))
     (job,) = jobs.numbers
     until(lambda: f"job {job}: waits" in cluster.log(), cluster.log)
-    (told,) = cluster.demand()["jobs"]
-    assert "DOWN" in told["why"][0], told
-    assert "(power supply)" in told["why"][0], told
-    assert instances(host) == Counter({"7g.40gb": 2}), "nothing is cut on a node that is down"
+    (reported,) = cluster.demand()["jobs"]
+    assert "DOWN" in reported["why"][0], reported
+    assert "(power supply)" in reported["why"][0], reported
+    assert instances(host) == Counter({"7g.40gb": 2}), "a node that is down is not partitioned"
     jobs.none_lost()
     again = f"{host.prefix}slurmd -N n1 -Z --conf '{WORDS} Gres=gpu:a100_7g.40gb:2' -L {bed.logs}/n1.log"
     bed.ok("sh", "-c", again)
     until(lambda: "DOWN" in bed.state("n1") and "*" not in bed.state("n1"), lambda: bed.state("n1"))
-    assert instances(host) == Counter({"7g.40gb": 2}), "nor on one that waits for its operator"
+    assert instances(host) == Counter({"7g.40gb": 2}), "nor is one that waits for its operator"
     bed.ok("scontrol", "update", "nodename=n1", "state=resume")
     cluster.ran(job)
     jobs.none_lost()
 
 
-def test_slurmctld_away_is_told_soon_and_the_job_that_runs_lives(host: Host, jobs: Jobs) -> None:
+def test_slurmctld_unavailable_is_reported_soon_and_the_job_that_runs_lives(host: Host, jobs: Jobs) -> None:
     bed = host.bed
     job = jobs.running("echo $$; exec sleep 600", SMALL)
     process = Process.of(bed, job)
@@ -126,11 +126,11 @@ def test_slurmctld_away_is_told_soon_and_the_job_that_runs_lives(host: Host, job
 
 
 def test_a_profile_that_no_gpu_has(bed: Bed) -> None:
-    """As a wish, as a job that Slurm itself refuses, and as one that it takes for a node which is elsewhere."""
+    # Requested in apply, by a job that Slurm itself refuses, and by a job that Slurm accepts for another kind of node.
     cluster, jobs = Cluster(bed, "n1"), Jobs(bed)
     host = cluster.hosts["n1"]
-    for wish, says in (("9g.90gb", "9g.90gb"), ("4g.20gb*2", "4g.20gb")):
-        refused = host.apply("--gpu", "0", "--mig", wish)
+    for desired_gpu, says in (("9g.90gb", "9g.90gb"), ("4g.20gb*2", "4g.20gb")):
+        refused = host.apply("--gpu", "0", "--mig", desired_gpu)
         error = refusal(refused.err)
         assert refused.code in (2, 20)
         assert says in " ".join([error["message"], *error["details"]]), error
@@ -141,8 +141,8 @@ def test_a_profile_that_no_gpu_has(bed: Bed) -> None:
     bed.ok("scontrol", "create", "NodeName=far", *WORDS.split(), "Gres=gpu:h100_1g.10gb:7", "State=FUTURE")
     job = jobs.submit("true", "--gres=gpu:h100_1g.10gb:1")
     until(lambda: f"job {job}: " in cluster.log(), cluster.log)
-    (told,) = cluster.demand()["jobs"]
-    assert (told["state"], told["sentence"]) == ("waits", "no GPU of the records can have h100_1g.10gb")
+    (reported,) = cluster.demand()["jobs"]
+    assert (reported["state"], reported["sentence"]) == ("waits", "no GPU of the managed nodes supports h100_1g.10gb")
     jobs.numbers.append(served := cluster.submit("a100_1g.5gb:1", "true"))
     cluster.ran(served)
     assert bed.job(job, "JobState") == "PENDING"
@@ -150,7 +150,7 @@ def test_a_profile_that_no_gpu_has(bed: Bed) -> None:
 
 
 def test_controller_and_its_change_killed_in_the_middle(bed: Bed) -> None:
-    """Its machine loses power: the controller and the change that it had begun end at once, wherever they are."""
+    # The controller's host loses power: the controller and its running change end at once, at any point.
     cluster, jobs = Cluster(bed, "n1"), Jobs(bed)
     cluster.controller()
     jobs.numbers.append(cluster.submit("a100_3g.20gb:4", "true"))
@@ -163,12 +163,12 @@ def test_controller_and_its_change_killed_in_the_middle(bed: Bed) -> None:
     cluster.ran(jobs.numbers[0])
     assert "INVAL" not in bed.state("n1")
     jobs.none_lost()
-    until(lambda: idle(bed, "n1"), lambda: cluster.told(jobs.numbers[0]))
+    until(lambda: idle(bed, "n1"), lambda: cluster.reported(jobs.numbers[0]))
     assert instances(cluster.hosts["n1"]) == Counter({"3g.20gb": 4})
 
 
 def changes(bed: Bed) -> list[int]:
-    """Processes of ``aliquot slurm apply`` on this machine."""
+    """Return the processes of ``aliquot slurm apply`` in this machine."""
     found = []
     for pid in bed.inhabitants():
         try:
@@ -188,7 +188,7 @@ def test_gres_conf_edited_by_hand_is_found_kept_and_overwritten_when_that_is_ask
     refused = host.apply(*HALVES)
     error = refusal(refused.err)
     assert (refused.code, error["code"]) == (2, "CONFIG")
-    assert error["message"] == f"{gres}:1: somebody changed the lines that are ours"
+    assert error["message"] == f"{gres}:1: the managed block was edited by hand"
     assert "nvidia-cap64" in error["details"][0]
     assert "--force" in error["next"]
     assert "nvidia-cap64" in gres.read_text()
@@ -199,8 +199,8 @@ def test_gres_conf_edited_by_hand_is_found_kept_and_overwritten_when_that_is_ask
     jobs.none_lost()
 
 
-def test_wrong_minors_are_told_with_the_right_ones(bed: Bed, jobs: Jobs) -> None:
-    """Another instance's compute instance, and minors by the order of instances, as scripts count them."""
+def test_wrong_minors_are_reported_with_the_right_ones(bed: Bed, jobs: Jobs) -> None:
+    # Covers the compute instance of another instance, and minors by the order of instances, as scripts count them.
     host = static(bed)
     host.applied(*SEVEN)
     gres = bed.etc / "gres.conf"
@@ -209,7 +209,7 @@ def test_wrong_minors_are_told_with_the_right_ones(bed: Bed, jobs: Jobs) -> None
     done = check(host)
     wrong = errors(done)["WRONG_MINOR"]
     assert (done.code, wrong["file"], wrong["line"]) == (30, str(gres), 2)
-    assert "is compute instance 0 of GPU instance 8 on /dev/nvidia0, not of GPU instance 7" in wrong["sentence"]
+    assert "compute instance 0 of GPU instance 8 on /dev/nvidia0, which is not in GPU instance 7" in wrong["sentence"]
     gres.write_text(right.replace("nvidia-cap66", "nvidia-cap3").replace("nvidia-cap67", "nvidia-cap4"))
     found = errors(check(host))
     assert found.keys() == {"FILE_MISSING", "NO_SUCH_INSTANCE"}
@@ -234,7 +234,7 @@ def test_a_slurm_that_is_too_old_for_a_way_names_the_release_and_another_way(bed
     if old:
         error = refusal(done.err)
         assert (done.code, error["code"]) == (20, "SLURM_TOO_OLD"), error
-        assert error["message"] == "Slurm 22.05.8 takes other GRES of a static node only when slurmctld starts"
+        assert error["message"] == "Slurm 22.05.8 reads new GRES of a static node only when slurmctld starts"
         assert any("--slurmctld-restart" in line for line in error["details"])
         jobs.one_runs("--gres=gpu:a100:1")
     host.applied(*SEVEN)

@@ -1,5 +1,7 @@
-"""Two Slurm nodes on one host, each with a GPU of its own: a job of one opens nothing of the other, on real control
-groups, whatever it asks for, and after the other was cut anew. The files are those that apply writes.
+"""Two Slurm nodes on the same host, each with its own GPU, on real control groups.
+
+A job of one node opens no device of the other, whatever it requests, even after the other was repartitioned. The files
+are those that apply writes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ SLICE = "--gres=gpu:a100_3g.20gb:1"
 
 @pytest.fixture(params=["dynamic", "static"])
 def halves(bed: Bed, request: pytest.FixtureRequest) -> tuple[Host, Host]:
-    """n1-gpu0 and n1-gpu1, each cut into two 3g.20gb."""
+    """Start n1-gpu0 and n1-gpu1, each partitioned into two 3g.20gb."""
     if missing():
         pytest.skip(missing())
     dynamic = request.param == "dynamic"
@@ -43,29 +45,29 @@ def halves(bed: Bed, request: pytest.FixtureRequest) -> tuple[Host, Host]:
     host = Host(bed)
     made = (part(host, 0), part(host, 1))
     for number, each in enumerate(made):
-        each.prefix = each.prefix if dynamic else ""  # a dynamic one needs an address of its own
+        each.prefix = each.prefix if dynamic else ""  # a dynamic node needs a separate address
         words = ("--node-conf", WORDS) if dynamic else ()
-        each.applied("--gpu", str(number), "--mig", "3g.20gb*2", "--offers", str(number), *words)
+        each.applied("--gpu", str(number), "--mig", "3g.20gb*2", "--capacity", str(number), *words)
     until(lambda: all(idle(bed, each.name) for each in made), lambda: bed.run("sinfo", "-NR").out)
     return made
 
 
 def allowed(host: Host, *options: str) -> set[str]:
-    """What a job on a node may open, but for the node that every client of the driver opens first."""
+    """Return what a job on a node may open, except the device node that every client of the driver opens first."""
     job = host.bed.submit(f"outside {sys.executable} {host.bed.folder}/probe.py", "-w", host.name, *options).out
     ended(host.bed, job)
     found: dict[str, str] = json.loads((host.bed.folder / "out" / job).read_text())
     assert found.keys() >= set(GPU)
-    return {path for path, said in found.items() if said != "EPERM"} - {"/dev/nvidiactl"}
+    return {path for path, answer in found.items() if answer != "EPERM"} - {"/dev/nvidiactl"}
 
 
 def refused(host: Host, *options: str) -> bool:
-    """Whether Slurm has nothing of that kind on a node."""
+    """Report whether Slurm has nothing of that kind on a node."""
     return "Requested node configuration is not available" in host.bed.submit("true", "-w", host.name, *options).err
 
 
 def slices(host: Host) -> list[set[str]]:
-    """The files of each MIG device of a node, as its lines in gres.conf have them."""
+    """Return the files of each MIG device of a node, as its lines in gres.conf list them."""
     text = (host.bed.etc / "gres.conf").read_text()
     mine = [line for line in text.splitlines() if line.startswith(f"NodeName={host.name} Name=gpu ")]
     return [set(line.partition("MultipleFiles=")[2].split()[0].split(",")) for line in mine]
@@ -75,8 +77,8 @@ def test_a_job_opens_its_own_slice_alone_whatever_it_asks_for(halves: tuple[Host
     first, second = halves
     bed = first.bed
     assert allowed(second, SLICE) in slices(second)
-    # The first was told of the second before that was cut. Its GPU is fenced since then, without which no capability
-    # of it is of any use; the nodes of its instances are, once the first's slurmd reads them.
+    # The first node learned of the second before that was partitioned. Since then its GPU is fenced, so none of its
+    # capabilities is of any use. The nodes of its instances are fenced once the first node's slurmd reads them.
     early = allowed(first, SLICE)
     assert GPU[1] not in early
     assert not ADMIN & early
@@ -99,19 +101,19 @@ def test_restarts_do_not_open_a_fence(halves: tuple[Host, Host]) -> None:
     assert GPU[1] not in allowed(first, SLICE)
     if "DYNAMIC" in bed.state(first.name):
         assert refused(first, f"{SLICE},nic:1")
-    else:  # what slurm.conf says is read again
+    else:  # the restart reads slurm.conf again
         assert "nic" in bed.field(first.name, "Gres")
         first.applied()
         assert refused(first, f"{SLICE},nic:1")
     assert GPU[1] not in allowed(first, "--exclusive")
 
 
-def test_a_neighbour_that_is_cut_anew_stays_out_of_reach(halves: tuple[Host, Host]) -> None:
+def test_a_neighbour_that_is_cut_again_stays_out_of_reach(halves: tuple[Host, Host]) -> None:
     first, second = halves
     bed = first.bed
     job = bed.submit("sleep 300", "-w", first.name, SLICE).out
-    second.applied("--gpu", "1", "--mig", "1g.5gb*7", "--offers", "1")
-    # Nodes of instances that are gone stay in /dev, and open nothing.
+    second.applied("--gpu", "1", "--mig", "1g.5gb*7", "--capacity", "1")
+    # Device nodes of destroyed instances stay in /dev and open nothing.
     there = set.union(*slices(first), *slices(second))
     assert allowed(second, "--gres=gpu:a100_1g.5gb:1") & there in slices(second)
     assert GPU[1] not in allowed(first, SLICE)
@@ -125,7 +127,7 @@ def test_undo_brings_a_fence_back_that_no_job_is_given(halves: tuple[Host, Host]
     first, _ = halves
     first.applied()
     first.ok("sim", "fault", "fail", *REFUSING, "calls=1")
-    failed = first.apply("--gpu", "0", "--mig", "1g.5gb*7", "--offers", "0")
+    failed = first.apply("--gpu", "0", "--mig", "1g.5gb*7", "--capacity", "0")
     assert failed.code == 40, failed
     if "DRAIN" in first.bed.state(first.name):
         first.bed.ok("scontrol", "update", f"nodename={first.name}", "state=resume")

@@ -1,4 +1,4 @@
-"""The Slurm controller's page for Prometheus, while a real slurmctld serves jobs for absent slices."""
+"""Prometheus metrics of the Slurm controller, while a real slurmctld serves jobs for absent instances."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .demanded import Cluster
 
 
 class Page:
-    """The page that the controller's log names."""
+    """The metrics page that the controller's log names."""
 
     def __init__(self, cluster: Cluster) -> None:
-        until(lambda: "figures for Prometheus on " in cluster.log(), lambda: cluster.log())
-        found = re.search(r"figures for Prometheus on (\S+)", cluster.log())
+        until(lambda: "Prometheus metrics on " in cluster.log(), lambda: cluster.log())
+        found = re.search(r"Prometheus metrics on (\S+)", cluster.log())
         assert found
         self.url = found.group(1)
 

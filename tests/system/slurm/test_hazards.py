@@ -1,4 +1,4 @@
-"""What others have given a node, or do to it while it changes, on real clusters of both releases."""
+"""Settings that others made on a node, or make while it changes, on real clusters of both releases."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def cut(bed: Bed) -> Host:
     return host
 
 
-def tell(bed: Bed, *words: str) -> None:
+def report(bed: Bed, *words: str) -> None:
     bed.ok("scontrol", "update", *words)
 
 
 def changed_while(host: Host, hand: Callable[[], object]) -> Ran:
-    """A change that waits for a job; somebody's hand comes in while it does."""
+    """Run a change that waits for a job, and call ``hand`` meanwhile."""
     bed = host.bed
     job = bed.submit("sleep 300", "-w", "n1").out
     running(bed, job)
@@ -39,12 +39,12 @@ def changed_while(host: Host, hand: Callable[[], object]) -> Ran:
 
 def test_what_an_operator_gave_a_node_outlives_its_change(bed: Bed) -> None:
     host = cut(bed)
-    tell(bed, "nodename=n1", "availablefeatures=mig,rack7", "activefeatures=mig,rack7")
-    tell(bed, "nodename=n1", "weight=7", "comment=ours to keep", "extra=row 3")
+    report(bed, "nodename=n1", "availablefeatures=mig,rack7", "activefeatures=mig,rack7")
+    report(bed, "nodename=n1", "weight=7", "comment=ours to keep", "extra=row 3")
     bed.ok("scontrol", "create", "partitionname=memory", "nodes=n1")
     wanted = bed.submit("true", "-w", "n1", "--gres=gpu:a100_1g.5gb:1", "--begin=now+600").out
     outcome = host.applied(*HALVES)
-    assert [note for note in outcome["notes"] if "can open" not in note] == [], "only the fence is missing here"
+    assert [note for note in outcome["notes"] if "can open" not in note] == [], "only the fence is missing"
     after = bed.ok("scontrol", "-o", "show", "node", "n1")
     for each in (
         "AvailableFeatures=mig,rack7",
@@ -60,7 +60,7 @@ def test_what_an_operator_gave_a_node_outlives_its_change(bed: Bed) -> None:
 
 def test_who_drains_the_node_while_it_changes_keeps_it(bed: Bed) -> None:
     host = cut(bed)
-    done = changed_while(host, lambda: tell(bed, "nodename=n1", "state=drain", "reason=new fans"))
+    done = changed_while(host, lambda: report(bed, "nodename=n1", "state=drain", "reason=new fans"))
     assert done.code == 0, done
     assert '"reason": "new fans"' in done.out
     assert host.counts() == {"3g.20gb": 2, "1g.5gb": 7}
@@ -109,7 +109,7 @@ def test_a_simulated_host_has_its_device_nodes_where_its_lines_say(bed: Bed) -> 
 
 
 def answered(host: Host, answer: str) -> int:
-    """The change as it is typed at a terminal; its exit code."""
+    """Run the change at a terminal and return its exit code."""
     shell, environment = shlex.join(host.bed.inside()), {**host.bed.env, **host.env}
     asked = Played("slurm", "apply", *host.how, *HALVES, shell=shell, environment=environment)
     try:
@@ -123,10 +123,10 @@ def answered(host: Host, answer: str) -> int:
 def test_a_dry_run_touches_nothing_and_is_true(bed: Bed) -> None:
     host = cut(bed)
     began, conf = bed.field("n1", "SlurmdStartTime"), (bed.etc / "gres.conf").read_text()
-    said = host.apply(*HALVES, "--dry-run")
-    assert said.code == 0, said
-    assert '"status": "would"' in said.out
-    assert "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7" in said.out
+    answer = host.apply(*HALVES, "--dry-run")
+    assert answer.code == 0, answer
+    assert '"status": "would"' in answer.out
+    assert "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7" in answer.out
     assert (bed.field("n1", "SlurmdStartTime"), (bed.etc / "gres.conf").read_text()) == (began, conf)
     assert host.counts() == {"1g.5gb": 14}
     assert "DRAIN" not in bed.state("n1")

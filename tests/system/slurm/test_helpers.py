@@ -1,4 +1,4 @@
-"""node_features/helpers on a real cluster: a layout switched by a job's constraint, and families that cannot be."""
+"""node_features/helpers on a real cluster: a job's constraint switches the layout, and invalid families are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILY = ["--layout", "2x3g.20gb", "--layout", "4g.20gb,3g.20gb"]
 
 
 def program(bed: Bed, name: str, body: str) -> str:
-    """A program that Slurm of either release can run: what it starts runs outside of Debian 13's root."""
+    """Write a program that either release can run. What it starts runs outside of Debian 13's root."""
     path = bed.folder / name
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
@@ -25,7 +25,7 @@ def program(bed: Bed, name: str, body: str) -> str:
 
 
 def shipped(bed: Bed, name: str, host: Host, options: str) -> str:
-    """A script of ours, with the settings file that an administrator would write."""
+    """Write a shipped script with a settings file, as an administrator would."""
     copy = bed.folder / name
     copy.write_text((DEPLOY / name).read_text())
     copy.chmod(0o755)
@@ -36,7 +36,7 @@ def shipped(bed: Bed, name: str, host: Host, options: str) -> str:
 
 
 def cluster(bed: Bed, *more: str, gres: str = "gpu:4") -> Host:
-    """A node whose two GPUs are cut in two each, with the files that ``families`` renders; slurmd runs."""
+    """Start a node whose two GPUs have two instances each, with the files of ``families``. slurmd does not run yet."""
     host = Host(bed)
     host.ok("apply", "--gpu", "0", "--gpu", "1", "--mig", "3g.20gb,3g.20gb")
     helper = shipped(bed, "mig-helper", host, "ALIQUOT_HELPER_OPTIONS='--node-name n1 --dev-root /'")
@@ -61,7 +61,7 @@ def layout(host: Host) -> str:
 
 
 def rebooted(bed: Bed) -> None:
-    """Before 24.05 the change counts as a reboot: somebody starts slurmd anew."""
+    """Restart slurmd before 24.05, where the change counts as a reboot."""
     if not bed.release.chrooted:
         until(lambda: (bed.folder / "asked").exists(), lambda: f"no reboot was asked: {bed.log('n1')[-1500:]}")
         bed.stop("n1")
@@ -89,7 +89,7 @@ def test_a_jobs_constraint_changes_the_layout_and_the_job_gets_a_device_of_it(be
     assert bed.field("n1", "ActiveFeatures") == OTHER
     assert bed.field("n1", "Gres") == "gpu:4"
     assert "INVAL" not in bed.state("n1")
-    # What slurmd hands out are the new instances' nodes: it has read the file again.
+    # The devices that slurmd gives to the job are the new instances' nodes: it has read the file again.
     text = (bed.etc / "gres.conf").read_text()
     assert host.counts() == {"3g.20gb": 2, "4g.20gb": 2}
     assert "Type=" not in text
@@ -103,17 +103,17 @@ def test_a_layout_of_another_number_is_refused_before_anything_is_touched(bed: B
     before = (bed.etc / "gres.conf").read_text()
     seven = host.run("slurm", "helper", "mig_7x1g.5gb", "--node-name", "n1", "--conf-dir", str(bed.etc))
     assert seven.code == 2
-    assert "makes 14 devices on this node" in seven.err
+    assert "has 14 devices on this node" in seven.err
     assert "says 4" in seven.err
     assert host.counts() == {"3g.20gb": 4}
     assert (bed.etc / "gres.conf").read_text() == before
-    told = host.run("slurm", "families", "--layout", "2x3g.20gb", "--layout", "7x1g.5gb", "--slurm", "24.11")
-    assert told.code == 2
-    assert "different numbers of devices per GPU" in told.err
+    reported = host.run("slurm", "families", "--layout", "2x3g.20gb", "--layout", "7x1g.5gb", "--slurm", "24.11")
+    assert reported.code == 2
+    assert "different numbers of devices per GPU" in reported.err
 
 
 def test_what_is_refused_would_make_the_real_node_invalid(bed: Bed) -> None:
-    """The other number of devices, registered by slurmd: why ``families`` refuses it."""
+    # slurmd registers the other number of devices: this is why ``families`` refuses it.
     host = cluster(bed, gres="gpu:14")
     assert "says 14" in host.run("slurm", "helper", TWO, "--node-name", "n1", "--conf-dir", str(bed.etc)).err
     bed.gpu_devices(0, 12, 13)
@@ -131,7 +131,7 @@ def test_a_layout_that_no_feature_says_drains_the_node_and_prints_nothing(bed: B
     done = host.run("slurm", "helper", "--node-name", "n1", "--conf-dir", str(bed.etc))
     assert (done.code, done.out) == (20, "")
     assert "DRAIN" in bed.state("n1")
-    assert "aliquot: its GPUs are in no layout" in bed.ok("scontrol", "-o", "show", "node", "n1")
+    assert "aliquot: no feature describes the layout of its GPUs" in bed.ok("scontrol", "-o", "show", "node", "n1")
 
 
 def test_a_gpu_in_use_keeps_its_layout_and_the_helper_says_no(bed: Bed) -> None:

@@ -1,4 +1,4 @@
-"""Layouts on demand on a real slurmctld: jobs for absent slices are served, with nobody's hand between."""
+"""Layouts on demand on a real slurmctld: jobs for absent instances are served without manual steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .demanded import Cluster, Witness
 
 
 def test_jobs_for_one_layout_and_then_another_run_with_no_hand_between(bed: Bed) -> None:
-    """The issue's own: 1g.5gb, then 3g.20gb; counts true at each moment; no running job touched."""
+    # The original requirement: 1g.5gb, then 3g.20gb, with counts that are always correct and no running job touched.
     cluster = Cluster(bed, "n1", "n2")
     beside = cluster.submit("a100_7g.40gb:1", "sleep 600", "--nodelist=n2")
     cluster.starts(beside)
@@ -22,16 +22,16 @@ def test_jobs_for_one_layout_and_then_another_run_with_no_hand_between(bed: Bed)
         big = cluster.submit("a100_3g.20gb:2", "echo $CUDA_VISIBLE_DEVICES")
         cluster.ran(small)
         cluster.ran(big)
-    assert witness.looks > 10
+    assert witness.observations > 10
     assert not witness.lies
     assert any("a100_1g.5gb" in shown for shown in witness.shown), witness.shown
     assert "a100_3g.20gb" in witness.shown[-1], witness.shown
     assert bed.job(small, "Restarts") == bed.job(big, "Restarts") == "0"
     assert bed.job(small, "ExitCode") == "0:0"
-    assert bed.job(small, "EndTime") <= bed.job(big, "StartTime"), "the second had to wait for the first one's end"
+    assert bed.job(small, "EndTime") <= bed.job(big, "StartTime"), "the second job had to wait for the end of the first"
     assert bed.job(beside, "JobState") == "RUNNING"
     assert bed.job(beside, "Restarts") == "0"
-    assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2"), "a node with a job is left as it is"
+    assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2"), "a node with a job is not changed"
 
 
 def test_no_record_that_stands_for_layouts_is_ever_shown(bed: Bed) -> None:
@@ -40,10 +40,10 @@ def test_no_record_that_stands_for_layouts_is_ever_shown(bed: Bed) -> None:
     cluster.controller()
     cluster.ran(cluster.submit("a100_1g.5gb:1", "true"))
     assert "aliquot" not in bed.ok("sinfo", "-N", "-h")
-    assert "not available" in bed.submit("true", "--gres=gpu:a100_3g.20gb:5").err, "more than any node can ever have"
+    assert "not available" in bed.submit("true", "--gres=gpu:a100_3g.20gb:5").err, "more than a node can ever have"
     bed.stop("controller")
-    assert "deleted aliquot-layouts-" in cluster.once("--withdraw").out
-    assert bed.submit("true", "--gres=gpu:a100_3g.20gb:1").code != 0, "what no node has is refused again"
+    assert "deleted aliquot-layouts-" in cluster.once("--remove").out
+    assert bed.submit("true", "--gres=gpu:a100_3g.20gb:1").code != 0, "a type without a node is refused again"
 
 
 def test_two_jobs_that_want_different_layouts_at_once_both_run_by_priority(bed: Bed) -> None:
@@ -55,7 +55,7 @@ def test_two_jobs_that_want_different_layouts_at_once_both_run_by_priority(bed: 
     cluster.ran(low)
     cluster.ran(high)
     assert bed.job(high, "EndTime") <= bed.job(low, "StartTime")
-    assert cluster.log().count(" is cut for job ") == 2, "once for each: no flapping"
+    assert cluster.log().count(" is repartitioned for job ") == 2, "once for each: no flapping"
 
 
 def test_a_layout_is_asked_for_by_its_name_and_made_once(bed: Bed) -> None:
@@ -69,19 +69,19 @@ def test_a_layout_is_asked_for_by_its_name_and_made_once(bed: Bed) -> None:
     cluster.ran(done.out)
     assert bed.field("n1", "Gres") == "gpu:a100_2g.10gb:4,gpu:a100_1g.5gb:2"
     assert "small" in bed.field("n1", "ActiveFeatures").split(",")
-    assert cluster.log().count(" is cut for job ") == 1, "once: no flapping"
+    assert cluster.log().count(" is repartitioned for job ") == 1, "once: no flapping"
 
 
 def test_a_controller_that_is_killed_in_the_middle_is_followed_by_another(bed: Bed) -> None:
     cluster = Cluster(bed, "n1")
     cluster.controller()
     job = cluster.submit("a100_1g.5gb:7", "true")
-    until(lambda: "is cut for job" in cluster.log(), cluster.log)
+    until(lambda: "is repartitioned for job" in cluster.log(), cluster.log)
     bed.stop("controller", signal.SIGKILL)
     cluster.controller()
     cluster.ran(job)
     assert bed.job(job, "Restarts") == "0"
-    until(lambda: "DRAIN" not in bed.state("n1"), lambda: cluster.told(job))
+    until(lambda: "DRAIN" not in bed.state("n1"), lambda: cluster.reported(job))
 
 
 def test_a_change_that_was_killed_on_its_node_is_finished_by_the_controller(bed: Bed) -> None:
@@ -92,14 +92,14 @@ def test_a_change_that_was_killed_on_its_node_is_finished_by_the_controller(bed:
     kill = f"[ -e {once} ] || {{ touch {once}; kill -9 $PPID; sleep 1; exit 1; }}; {start}"
     cut_off = host.apply("--gpu", "0-1", "--mig", "3g.20gb*2", "--slurmd-start", kill)
     assert cut_off.code == -signal.SIGKILL, cut_off
-    assert bed.state("n1") == "", "slurmd was stopped, and its record forgotten"
+    assert bed.state("n1") == "", "slurmd was stopped and its record deleted"
     cluster.controller()
-    until(lambda: bed.state("n1").startswith("IDLE+DYN"), lambda: cluster.told("0"))
-    assert "a change was cut off there" in cluster.log()
+    until(lambda: bed.state("n1").startswith("IDLE+DYN"), lambda: cluster.reported("0"))
+    assert "a change was interrupted there" in cluster.log()
     assert bed.field("n1", "Gres").startswith("gpu:a100_3g.20gb:4")
 
 
-def test_placeholders_come_back_after_slurmctld_was_started_anew(bed: Bed) -> None:
+def test_placeholders_come_back_after_slurmctld_was_started_again(bed: Bed) -> None:
     cluster = Cluster(bed, "n1")
     cluster.controller()
     waiting = cluster.submit("a100_3g.20gb:4", "true", "--begin=now+1hour")
@@ -111,7 +111,7 @@ def test_placeholders_come_back_after_slurmctld_was_started_anew(bed: Bed) -> No
     cluster.ran(waiting)
 
 
-def test_what_stands_in_the_way_is_told_and_nothing_is_done(bed: Bed) -> None:
+def test_what_stands_in_the_way_is_reported_and_nothing_is_done(bed: Bed) -> None:
     cluster = Cluster(bed, "n1", "n2")
     bed.ok("scontrol", "update", "nodename=n2", "state=drain", "reason=fan")
     busy = cluster.submit("a100_7g.40gb:1", "sleep 600")
@@ -119,11 +119,11 @@ def test_what_stands_in_the_way_is_told_and_nothing_is_done(bed: Bed) -> None:
     cluster.controller()
     job = cluster.submit("a100_1g.5gb:1", "true")
     until(lambda: f"job {job}: waits" in cluster.log(), cluster.log)
-    told = cluster.demand()
-    (verdict,) = [j for j in told["jobs"] if j["job"] == int(job)]
+    reported = cluster.demand()
+    (verdict,) = [j for j in reported["jobs"] if j["job"] == int(job)]
     assert verdict["need"] == {"a100_1g.5gb": 1}
-    assert verdict["why"] == ["n1: 1 job has resources on it", "n2: it was drained by somebody else (fan)"]
-    assert not told["changes"]
+    assert verdict["why"] == ["n1: 1 job has resources on it", "n2: another user or program drained it (fan)"]
+    assert not reported["changes"]
     assert bed.job(busy, "JobState") == "RUNNING"
     assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2")
 
@@ -137,7 +137,7 @@ def test_the_same_through_slurmrestd(bed: Bed) -> None:
         cluster.ran(cluster.submit(kind, "true"))
 
 
-def test_there_is_one_controller_and_bad_settings_are_told_whole(bed: Bed) -> None:
+def test_there_is_one_controller_and_bad_settings_are_reported_whole(bed: Bed) -> None:
     cluster = Cluster(bed, "n1")
     cluster.controller()
     until(lambda: "jobs may wait" in cluster.log(), cluster.log)
@@ -145,10 +145,10 @@ def test_there_is_one_controller_and_bad_settings_are_told_whole(bed: Bed) -> No
     bed.stop("controller")
     before = bed.ok("scontrol", "--future", "show", "nodes").count("NodeName=")
     cluster.settings.write_text("version: aliquot-slurm/v1\nrecords:\n- nodes: n1\n  idle: soon\n  keep: {9g: 1}\n")
-    told = cluster.once("--once", code=2).err
-    assert f"{cluster.settings}:4:9: 'idle' takes seconds" in told
-    assert f"{cluster.settings}:5:10: no GPU of the catalog has a profile '9g'" in told
-    assert "Traceback" not in told
+    reported = cluster.once("--once", code=2).err
+    assert f"{cluster.settings}:4:9: 'idle' takes seconds" in reported
+    assert f"{cluster.settings}:5:10: no GPU of the catalog has a profile '9g'" in reported
+    assert "Traceback" not in reported
     assert bed.ok("scontrol", "--future", "show", "nodes").count("NodeName=") == before
 
 

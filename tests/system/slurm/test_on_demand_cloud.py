@@ -1,4 +1,4 @@
-"""Layouts on demand where a host has one CLOUD record per layout, and power saving does the switch."""
+"""Layouts on demand if a host has a CLOUD record per layout, and power saving switches them."""
 
 from __future__ import annotations
 

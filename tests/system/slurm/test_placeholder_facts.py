@@ -1,4 +1,4 @@
-"""What Slurm does with a record that stands for layouts which no node has now: what our placeholders rest on."""
+"""Slurm's behaviour with a record for layouts that no node has now, on which Aliquot's placeholders rely."""
 
 from __future__ import annotations
 

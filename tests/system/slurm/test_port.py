@@ -1,4 +1,6 @@
-"""The port keeps its promises on real clusters: each release, each way (JSON, text, slurmrestd by TCP and socket)."""
+"""The contract of the port on real clusters: each release and each transport (JSON, text, slurmrestd by TCP and
+socket).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.conf import hostlist
 
 from .bed import until
-from .ways import REASON, WAYS, Cluster
+from .transports import REASON, TRANSPORTS, Cluster
 
 
 def test_it_knows_release_and_settings(cluster: Cluster, slurm: Slurm) -> None:
@@ -135,33 +137,35 @@ def test_partitions(cluster: Cluster, slurm: Slurm) -> None:
 
 def test_every_way_sees_the_same(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(cluster.bin), prepend=":")
-    ways = {way: cluster.ask(way) for way in WAYS}
-    ways["text"].create("NodeName=later CPUs=2 RealMemory=1000 Gres=gpu:a100_3g.20gb:2 Feature=mig State=FUTURE")
+    transports = {way: cluster.ask(way) for way in TRANSPORTS}
+    transports["text"].create("NodeName=later CPUs=2 RealMemory=1000 Gres=gpu:a100_3g.20gb:2 Feature=mig State=FUTURE")
     jobs = [
-        cluster.running("-w", "n1", "--gres=gpu:a100_1g.5gb:1", "--mem=10"),  # so that the next has others on each node
+        cluster.running(
+            "-w", "n1", "--gres=gpu:a100_1g.5gb:1", "--mem=10"
+        ),  # so that the next job gets other devices on each node
         cluster.running("-N2", "--gres=gpu:a100_1g.5gb:2", "--mem-per-cpu=10", "-C", "mig"),
         cluster.submit("--gpus=a100:2", "--mem=1000", "--begin=now+1hour"),
         cluster.submit("--hold", "-N1", "--array=1-3", "--exclusive", "--gpus-per-task=1", "-n2"),
     ]
     try:
-        ways["text"].drain("later", REASON)
-        # A node on its way up or down, and a waiting job's reason, may change between two looks.
-        until(lambda: not _differences(ways), lambda: "\n".join(_differences(ways)), 20)
-        assert len(ways["json"].jobs()) == len(jobs)
+        transports["text"].drain("later", REASON)
+        # A node that powers up or down, and a waiting job's reason, may change between two polls.
+        until(lambda: not _differences(transports), lambda: "\n".join(_differences(transports)), 20)
+        assert len(transports["json"].jobs()) == len(jobs)
     finally:
         cluster.cancel(*jobs)
-        ways["text"].delete("later")
+        transports["text"].delete("later")
 
 
-def _differences(ways: dict[str, Slurm]) -> list[str]:
-    """What one way says and not all do."""
-    said: dict[str, set[object]] = {way: {*_nodes(s), *s.jobs(), *_up(s)} for way, s in ways.items()}
-    common = set.intersection(*said.values())
-    return [f"{way}: {line}" for way, lines in said.items() for line in lines - common]
+def _differences(transports: dict[str, Slurm]) -> list[str]:
+    """Return what one transport reports and not all of them."""
+    answer: dict[str, set[object]] = {way: {*_nodes(s), *s.jobs(), *_up(s)} for way, s in transports.items()}
+    common = set.intersection(*answer.values())
+    return [f"{way}: {line}" for way, lines in answer.items() for line in lines - common]
 
 
 def _nodes(slurm: Slurm) -> list[SlurmNode]:
-    """Text does not say a port that is the cluster's own. Their order is no matter."""
+    """Return the nodes without the ports of dynamic nodes, which the text output lacks. Their order does not matter."""
     return [msgspec.structs.replace(n, port=0 if n.dynamic else n.port) for n in slurm.nodes()]
 
 

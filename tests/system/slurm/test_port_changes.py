@@ -1,4 +1,4 @@
-"""What the port changes is changed, on real clusters of each release and each way, and nothing else is."""
+"""Changes through the port on real clusters of each release and each transport: nothing else changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.slurm.client.gres_text import GresError
 from aliquot.slurm.client.port import Slurm
 
 from .bed import until
-from .ways import REASON, Cluster
+from .transports import REASON, Cluster
 
 
 def test_drained_and_resumed_while_a_job_runs_on(cluster: Cluster, slurm: Slurm) -> None:
@@ -20,7 +20,7 @@ def test_drained_and_resumed_while_a_job_runs_on(cluster: Cluster, slurm: Slurm)
         assert seen.draining
         assert seen.reason == REASON
         slurm.resume("n1")
-        slurm.resume("n1")  # nothing to do is no fault
+        slurm.resume("n1")  # nothing to do is not an error
         assert not slurm.node("n1").draining
         assert [j.state for j in slurm.jobs("n1")] == ["RUNNING"]
     finally:
@@ -102,7 +102,7 @@ def test_a_busy_node_is_not_forgotten(cluster: Cluster, slurm: Slurm) -> None:
 
 
 @pytest.mark.parametrize("name", ["nope", "ALL", "all", "n[1-2]", "n1,dyn1", "", "n1 state=down", "-h"])
-def test_only_one_node_is_ever_meant(cluster: Cluster, slurm: Slurm, name: str) -> None:
+def test_only_one_node_is_ever_named(cluster: Cluster, slurm: Slurm, name: str) -> None:
     changes = (
         lambda: slurm.drain(name, "aliquot: x"),
         lambda: slurm.down(name, "aliquot: x"),
@@ -137,7 +137,7 @@ def test_requeued(cluster: Cluster, slurm: Slurm) -> None:
 @pytest.mark.parametrize("way", ["text", "rest"])
 def test_powered_up(cluster: Cluster, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "rest" and not cluster.bed.release.chrooted:
-        return  # slurmrestd of 22.05 changes no nodes: it is the same way as text, and slow
+        return  # slurmrestd of 22.05 cannot change nodes: it uses the text transport, and slowly
     monkeypatch.setenv("PATH", str(cluster.bin), prepend=":")
     slurm = cluster.ask(way)
     slurm.power("cl1", True)

@@ -1,4 +1,4 @@
-"""What a cluster that is away, closed or strange does to us: an error with a next step, soon, and nothing changed."""
+"""Unavailable, closed or strange clusters: an error with a next step, soon, and no change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from aliquot.slurm.client.rest_client import SlurmRestClient
 from aliquot.slurm.client.rest_transport import RestTransport
 
 from .bed import Bed, until
-from .ways import outside
+from .transports import outside
 
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 _TRY = """
 import sys
 from aliquot.slurm.client.connect import open_client
@@ -41,7 +41,7 @@ with open_client() as slurm:
 
 @pytest.fixture
 def running(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Bed:
-    """slurmctld with a node that nobody serves; our programs find it."""
+    """Start slurmctld with a node without slurmd, and let Aliquot's programs find it."""
     bed.conf(bed.node("n1", "CPUs=1 Feature=x") + "\nMaxNodeCount=9\nPartitionName=all Nodes=ALL Default=YES")
     bed.controller()
     monkeypatch.setenv("PATH", str(outside(bed)), prepend=":")
@@ -57,19 +57,19 @@ def _took(act: Callable[[], object], error: type[AliquotError]) -> tuple[Aliquot
     return raised.value, time.monotonic() - begun
 
 
-def test_slurmctld_is_away_and_comes_back(running: Bed) -> None:
+def test_slurmctld_is_unavailable_and_comes_back(running: Bed) -> None:
     rest = running.rest()
-    ways = (ScontrolClient(), SlurmRestClient(RestTransport(rest.url, rest.token), ScontrolClient()))
-    assert [n.name for n in ways[1].nodes()] == ["n1"]  # so that it knows what slurmrestd can do
+    transports = (ScontrolClient(), SlurmRestClient(RestTransport(rest.url, rest.token), ScontrolClient()))
+    assert [n.name for n in transports[1].nodes()] == ["n1"]  # so that it knows the features of slurmrestd
     running.stop("slurmctld")
-    for way, seconds in zip(ways, (6, 12), strict=True):
-        said, took = _took(lambda way=way: way.jobs(), SlurmUnavailableError)  # type: ignore[misc]
+    for way, seconds in zip(transports, (6, 12), strict=True):
+        answer, took = _took(lambda way=way: way.jobs(), SlurmUnavailableError)  # type: ignore[misc]
         assert took < seconds
-        assert "slurmctld does not answer" in said.brief
-    _, took = _took(lambda: ways[0].drain("n1", "aliquot: x"), SlurmUnavailableError)
+        assert "slurmctld does not answer" in answer.brief
+    _, took = _took(lambda: transports[0].drain("n1", "aliquot: x"), SlurmUnavailableError)
     assert took < 6
     running.controller()
-    for way in ways:
+    for way in transports:
         assert not way.node("n1").draining
 
 
@@ -78,11 +78,19 @@ def test_who_is_no_operator_may_look_and_change_nothing(running: Bed) -> None:
     script = running.folder / "try.py"
     script.write_text(_TRY)
     program = Path(outside(running)) / "scontrol"
-    inner = f"chroot --userspec={NOBODY}:{NOBODY} {running.release.root}" if running.release.chrooted else ""
-    drop = "" if running.release.chrooted else f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
+    inner = (
+        f"chroot --userspec={UNPRIVILEGED_UID}:{UNPRIVILEGED_UID} {running.release.root}"
+        if running.release.chrooted
+        else ""
+    )
+    drop = (
+        ""
+        if running.release.chrooted
+        else f"setpriv --reuid={UNPRIVILEGED_UID} --regid={UNPRIVILEGED_UID} --clear-groups"
+    )
     program.write_text(f'#!/bin/sh\nexec {" ".join(running.inside())} {inner} {drop} /usr/bin/scontrol "$@"\n')
-    said = running.run(sys.executable, str(script), job, env={"PATH": f"{program.parent}:{os.environ['PATH']}"})
-    assert said.out.splitlines() == ["sees ['n1']", *["DeniedError"] * 8], said
+    answer = running.run(sys.executable, str(script), job, env={"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    assert answer.out.splitlines() == ["sees ['n1']", *["DeniedError"] * 8], answer
     assert not ScontrolClient().node("n1").draining
 
 
@@ -104,32 +112,32 @@ def test_no_slurmrestd_there(running: Bed) -> None:
     port = running.ports.of("nobody listens")
     for place in (f"http://127.0.0.1:{port}", "unix:/nowhere/rest.sock", "http://no.such.host.invalid"):
         client = SlurmRestClient(RestTransport(place), ScontrolClient())
-        said, _ = _took(client.jobs, SlurmUnavailableError)
-        assert place in said.brief
+        answer, _ = _took(client.jobs, SlurmUnavailableError)
+        assert place in answer.brief
 
 
-def test_munge_is_away(running: Bed) -> None:
+def test_munge_is_unavailable(running: Bed) -> None:
     running.stop("munged")
     until(lambda: not (running.folder / "munge" / "socket").exists(), "munged stays")
-    said, took = _took(lambda: ScontrolClient().nodes(), AliquotError)
+    answer, took = _took(lambda: ScontrolClient().nodes(), AliquotError)
     assert took < 12
-    assert isinstance(said, DeniedError | SlurmUnavailableError)
-    assert any("unge" in line for line in (said.brief, *said.details))
+    assert isinstance(answer, DeniedError | SlurmUnavailableError)
+    assert any("unge" in line for line in (answer.brief, *answer.details))
 
 
 def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SLURM_CONF", raising=False)
-    said, took = _took(lambda: ScontrolClient().nodes(), NoSlurmError)
+    answer, took = _took(lambda: ScontrolClient().nodes(), NoSlurmError)
     assert took < 1
-    assert "install" in str(said.next_step)
-    said, took = _took(lambda: ScontrolClient(str(tmp_path / "slurm.conf")).nodes(), NoSlurmError)
+    assert "install" in str(answer.next_step)
+    answer, took = _took(lambda: ScontrolClient(str(tmp_path / "slurm.conf")).nodes(), NoSlurmError)
     assert took < 1
-    assert "slurm.conf" in said.brief
+    assert "slurm.conf" in answer.brief
 
 
 def test_a_record_that_slurm_hides_is_not_made_twice(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """22.05 shows a CLOUD record that is down to nobody, and would make it again."""
+    # 22.05 hides a CLOUD record that is down from every user, and would create it again.
     power = "SuspendTime=600\nSuspendProgram=/bin/true\nResumeProgram=/bin/true"
     bed.conf(f"{bed.node('cl1', 'CPUs=1 State=CLOUD')}\nMaxNodeCount=9\nPartitionName=all Nodes=ALL", more=power)
     bed.controller()

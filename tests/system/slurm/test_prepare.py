@@ -1,4 +1,4 @@
-"""Debian 13's folder appears whole or not at all, and is made once."""
+"""Debian 13's folder appears complete or not at all, and is made once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="preparing Debian 13 n
 
 
 class Bootstrap:
-    """Stands in for the download: counts, and fails when told."""
+    """A replacement for the download. Counts calls and fails on request."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -35,7 +35,7 @@ def bootstrap(monkeypatch: pytest.MonkeyPatch) -> Bootstrap:
     return made
 
 
-def test_it_is_made_once_and_anew_when_its_packages_change(
+def test_it_is_made_once_and_again_when_its_packages_change(
     tmp_path: Path, bootstrap: Bootstrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (prepare.prepare(tmp_path) / "usr/bin/slurmd").exists()
@@ -47,7 +47,7 @@ def test_it_is_made_once_and_anew_when_its_packages_change(
     assert sorted(os.listdir(tmp_path)) == [".lock", "trixie"]
 
 
-def test_what_fails_leaves_the_former_one_and_nothing_else(tmp_path: Path, bootstrap: Bootstrap) -> None:
+def test_what_fails_leaves_the_previous_one_and_nothing_else(tmp_path: Path, bootstrap: Bootstrap) -> None:
     bootstrap.fails = True
     with pytest.raises(prepare.MissingError, match="mirror"):
         prepare.prepare(tmp_path)

@@ -1,4 +1,4 @@
-"""What ``aliquot slurm apply`` asks Slurm for: one node and its jobs, however many jobs wait in the queue."""
+"""Calls of ``aliquot slurm apply`` to Slurm: a node and its jobs, however many jobs wait in the queue."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 from .applying import WORDS, Host, dynamic, idle, static
 from .bed import Bed, until
-from .ways import PROGRAMS
+from .transports import PROGRAMS
 
 SEVEN = ("--gpu", "0-1", "--mig", "1g.5gb*7")
 HALVES = ("--gpu", "0", "--mig", "3g.20gb*2")
 MOST = 45
-"""Calls of Slurm's programs for a change of an idle node; more on a slow machine, where it is looked at more often."""
+"""Bound on calls of Slurm's programs for a change of an idle node. On a slow host they are polled more often."""
 
 
 def recorded(host: Host) -> Path:
-    """A file that gets a line for each program of Slurm that ``host`` starts from now on."""
+    """Record the calls of Slurm's programs that ``host`` makes from now on. Returns the file, with a line for each."""
     folder = host.bed.folder / "recorded"
     folder.mkdir()
     calls = folder / "calls"
@@ -29,7 +29,7 @@ def recorded(host: Host) -> Path:
 
 
 def lists_the_queue(call: str) -> bool:
-    """Whether a call asks for the jobs of the whole cluster."""
+    """Report whether a call requests the jobs of the whole cluster."""
     if call.startswith("squeue"):
         return "--nodelist=n1" not in call
     return "show jobs" in call

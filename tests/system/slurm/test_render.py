@@ -1,5 +1,6 @@
-"""What render writes, by the slurmd and slurmctld of both releases: read as meant, jobs get exactly what the line says,
-and a task is told its own MIG device.
+"""Output of render, read by the slurmd and slurmctld of both releases.
+
+They read it as intended, jobs get exactly the devices of a line, and a task gets the UUID of its own MIG device.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aliquot.slurm.files.gres_conf import GresForm
 from aliquot.slurm.files.job_devices import GresChoice, GresDevice, OfferedDevices, offered_devices
 from aliquot.slurm.gpus.gres_types import TypeStyle
 from aliquot.slurm.jobs import dcgm_mapping as dcgm
-from support.slurmworld import sliced
+from support.slurmstate import sliced
 
 from .bed import Bed, until
 from .cgroups import missing
@@ -31,11 +32,11 @@ from .cgroups import missing
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy/slurm"
 PARTITION = "PartitionName=all Nodes=ALL Default=YES"
 MIXED = sliced("3g.20gb@4", "1g.5gb@0", "1g.5gb+me@1", products="a100-sxm4-40gb*3", gpu=1)
-"""GPU 1 cut, its neighbours whole: numbers of GPUs, of CUDA and of Slurm all differ."""
+"""GPU 1 is partitioned, its neighbours are whole: the numbers of GPUs, of CUDA and of Slurm all differ."""
 
 
 class Node:
-    """n1 of a bed with these GPUs, its files rendered, and TaskProlog, Prolog and Epilog as shipped."""
+    """Node n1 of a bed with these GPUs, its rendered files, and the shipped TaskProlog, Prolog and Epilog."""
 
     def __init__(self, bed: Bed, inventory: Inventory, gres_value: str = "", *, constrain: bool = False) -> None:
         self.bed = bed
@@ -55,7 +56,7 @@ class Node:
         bed.slurmd("n1")
 
     def _script(self, name: str) -> str:
-        """A shipped script, told where this world's numbers and files are."""
+        """Write a shipped script with this test's paths of numbers and files."""
         own = self.bed.folder / name
         shutil.copy(DEPLOY / name, self.bed.folder / f"shipped-{name}")
         aliquot = self.bed.bin / "aliquot"
@@ -67,7 +68,7 @@ class Node:
         return str(own)
 
     def srun(self, *words: str, command: str = "echo $CUDA_VISIBLE_DEVICES") -> list[str]:
-        """What the tasks of a job print."""
+        """Run a job and return what its tasks print."""
         return sorted(self.bed.ok("timeout", "40", "srun", *words, "sh", "-c", command).split("\n"))[1:]
 
 
@@ -83,14 +84,14 @@ def read(bed: Bed, offered: OfferedDevices, value: str, lines: tuple[str, ...]) 
     return validate.parse(files, "n1", slurmd(bed))
 
 
-def test_slurmd_reads_it_as_it_is_meant(bed: Bed) -> None:
+def test_slurmd_reads_it_as_intended(bed: Bed) -> None:
     offered = offered_devices(MIXED)
     value = nodeline.gres_value(offered)
     for form in (GresForm(), GresForm("off"), GresForm(environment="none"), GresForm(environment="all")):
         parsed = read(bed, offered, value, gres.lines("n1", offered, form))
         assert validate.differences(offered, parsed, value) == ()
         assert not validate.out_of_order(offered, parsed)
-        assert len(parsed.missing) == 9  # three GPUs, three slices: none of them on this machine
+        assert len(parsed.missing) == 9  # three GPUs, three instances: none of them has a device node here
 
 
 def test_cores_are_taken(bed: Bed) -> None:
@@ -103,7 +104,7 @@ def test_cores_are_taken(bed: Bed) -> None:
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(":x1", "x1"), (":2", "Gres= says 2"), (":0", "Gres= says 0"), ("", "")],
+    [(":x1", "x1"), (":2", "Gres= has 2"), (":0", "Gres= has 0"), ("", "")],
 )
 def test_a_wrong_count_is_found_that_slurmd_takes(bed: Bed, count: str, words: str) -> None:
     offered = offered_devices(MIXED)
@@ -113,7 +114,7 @@ def test_a_wrong_count_is_found_that_slurmd_takes(bed: Bed, count: str, words: s
     assert any(words in sentence for sentence in found) if words else not found
 
 
-def test_what_slurmd_refuses_is_told(bed: Bed) -> None:
+def test_what_slurmd_refuses_is_reported(bed: Bed) -> None:
     offered = offered_devices(MIXED)
     lines = gres.lines("n1", offered)
     value = nodeline.gres_value(offered)
@@ -132,13 +133,13 @@ def test_a_list_in_another_order_is_seen(bed: Bed) -> None:
 
 
 def fake(device: GresDevice) -> str:
-    """A line of fake_gpus.conf: what a plugin would have found."""
+    """Return a line of fake_gpus.conf: what a plugin would have detected."""
     return f"{device.detected}|2|0-1|(null)|{','.join(device.files)}|{device.uuid}"
 
 
 @pytest.mark.parametrize("style", ["short", "full", "profile"])
 def test_detection_comes_to_the_same_types(bed: Bed, style: TypeStyle) -> None:
-    """With what Slurm's NVML plugin would name them; the plugin's own part is in test_autodetect."""
+    # The names are those that Slurm's NVML plugin would use. test_autodetect covers the plugin itself.
     node = sliced("3g.20gb@4:1c.3g.20gb", "1g.5gb@0", "1g.5gb+me@1", products="a100-sxm4-40gb*3", gpu=1)
     offered = offered_devices(node, GresChoice(style=style))
     assert gres.misread(offered) == ()
@@ -152,7 +153,7 @@ def test_detection_comes_to_the_same_types(bed: Bed, style: TypeStyle) -> None:
     }
 
 
-def test_tasks_are_told_the_uuid_of_what_they_have(bed: Bed) -> None:
+def test_tasks_get_the_uuid_of_what_they_have(bed: Bed) -> None:
     node = Node(bed, MIXED)
     by_type = {d.type: d.uuid for d in node.offered.devices}
     assert bed.field("n1", "Gres") == nodeline.gres_value(node.offered)
@@ -170,11 +171,11 @@ def test_metrics_belong_to_the_job_while_it_runs(bed: Bed) -> None:
     device = next(d for d in node.offered.devices if d.type == "a100_1g.5gb")
 
     def files() -> set[str]:
-        """Those that name this job: other beds' jobs are in the same /proc."""
+        """Return the files that name this job. Jobs of other beds are in the same /proc."""
         return {name for name, jobs in dcgm.jobs(node.jobs).items() if job in jobs}
 
     until(lambda: bool(files()), lambda: bed.log("n1")[-1500:])
-    assert files() < {f"1.{device.instance}", "0"}  # Slurm tells the Prolog one of the two types
+    assert files() < {f"1.{device.instance}", "0"}  # Slurm passes only one of the two types to the Prolog
     env = {"ALIQUOT_SLURM_RUN": node.run}
 
     def both() -> bool:
@@ -187,7 +188,7 @@ def test_metrics_belong_to_the_job_while_it_runs(bed: Bed) -> None:
     assert "drain" not in bed.state("n1").lower()
 
 
-LOOK = """
+OBSERVATION = """
 import sys, msgspec
 from aliquot.slurm.holders import jobs as jobs_here
 from aliquot.core.model.inventory import Inventory
@@ -197,10 +198,10 @@ print(msgspec.json.encode(jobs_here.claims(found.gpus, sys.argv[2], simulated=Tr
 
 
 def claims(node: Node) -> list[Claim]:
-    """What jobs of this bed have: looked for inside of it, since other beds' jobs are in the same /proc."""
+    """Return the claims of this bed's jobs. Read inside the bed, because jobs of other beds are in the same /proc."""
     file = node.bed.folder / "inventory.json"
     file.write_bytes(msgspec.json.encode(MIXED))
-    return msgspec.json.decode(node.bed.ok(sys.executable, "-c", LOOK, str(file), node.run), type=list[Claim])
+    return msgspec.json.decode(node.bed.ok(sys.executable, "-c", OBSERVATION, str(file), node.run), type=list[Claim])
 
 
 def test_a_running_job_is_a_holder_here(bed: Bed) -> None:
@@ -213,7 +214,7 @@ def test_a_running_job_is_a_holder_here(bed: Bed) -> None:
     expected = [(f"slurm:{job}", (device.uuid,))]
     assert [(c.holder.id, c.devices) for c in claims(node)] == expected
     os.unlink(numbering.path("n1", node.run))
-    # The batch script was told its UUID: that says which, though Slurm's ordinals say nothing now.
+    # The batch script got its UUID, which identifies the device although Slurm's ordinals do not any more.
     assert [(c.holder.id, c.devices) for c in claims(node)] == expected
     bed.ok("scancel", job)
     until(lambda: claims(node) == [], "the job never went")
@@ -259,7 +260,7 @@ def test_the_command_line_has_its_files_read_by_slurmd(bed: Bed) -> None:
 
 
 def test_plan_and_apply_spare_what_a_job_has(bed: Bed) -> None:
-    """No word of Slurm typed, no process on the instance: what a job has is not destroyed all the same."""
+    # Without any mention of Slurm on the command line and without a process on the instance, a job's device is kept.
     run = str(bed.folder / "numbers")
     env = {"ALIQUOT_STATE_DIR": str(bed.folder / "aliquot"), "ALIQUOT_BACKEND": "direct", "ALIQUOT_SIM": "n1"}
     env["ALIQUOT_SLURM_RUN"] = run
@@ -270,12 +271,12 @@ def test_plan_and_apply_spare_what_a_job_has(bed: Bed) -> None:
     job = bed.submit("echo up; sleep 60", "--gres=gpu:a100_3g.20gb:1").out
     out = bed.folder / "out" / job
     until(lambda: out.exists() and out.read_text() == "up\n", "the job never ran")
-    wish = ("--gpu", "1", "--mig", "7g.40gb")
-    planned = bed.aliquot("plan", *wish, env=env)
+    request = ("--gpu", "1", "--mig", "7g.40gb")
+    planned = bed.aliquot("plan", *request, env=env)
     assert (planned.code, f"job slurm:{job}" in planned.err + planned.out) == (20, True), planned
-    assert bed.aliquot("apply", *wish, env=env).code == 20
+    assert bed.aliquot("apply", *request, env=env).code == 20
     beside = bed.aliquot("apply", "--gpu", "1", "--mig", "3g.20gb@4,2g.10gb@0", env=env)
     assert beside.code == 0, beside
     bed.ok("scancel", job)
-    until(lambda: bed.aliquot("apply", *wish, env=env).code == 0, "still held")
+    until(lambda: bed.aliquot("apply", *request, env=env).code == 0, "still held")
     bed.aliquot("sim", "stop", "--all", env=env)

@@ -1,4 +1,4 @@
-"""Hosts whose control groups slurmd's own guess does not fit: our lines can be read by slurmd there all the same."""
+"""Hosts on which slurmd's own detection of control groups fails: slurmd can read the rendered lines nevertheless."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .cgroups import missing
 
 
 def test_lines_are_read_where_slurmd_finds_no_control_groups_by_itself(bed: Bed) -> None:
-    """A machine of a bed has some hierarchies of version 1, and no systemd's."""
+    # The machine of a bed has some hierarchies of version 1, but not systemd's.
     if missing():
         pytest.skip(missing())
     bed.conf(bed.node("n1"), constrain=True)
@@ -21,12 +21,12 @@ def test_lines_are_read_where_slurmd_finds_no_control_groups_by_itself(bed: Bed)
     host.ok("apply", "--gpu", "0", "--mig", "3g.20gb*2")
     bed.gpu_devices(0, 12, 13, 21, 22)
     bed.gpu_devices(1)
-    said = host.ok("slurm", "render", "--node-name", "n1", "--check", "always", "-o", "json")
-    assert msgspec.json.decode(said)["checkedBySlurmd"] is True
+    answer = host.ok("slurm", "render", "--node-name", "n1", "--check", "always", "-o", "json")
+    assert msgspec.json.decode(answer)["checkedBySlurmd"] is True
 
 
 def test_lines_are_read_where_the_control_groups_that_are_named_would_end_slurmd(bed: Bed) -> None:
-    """Version 2 beside version 1 ends it, as does version 2 without what a slurmd that runs has set up."""
+    # Version 2 beside version 1 ends slurmd. So does version 2 without the setup of a running slurmd.
     files = {
         "slurm.conf": validate.minimal("n1", "gpu:a100:1"),
         "gres.conf": "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n",

@@ -1,4 +1,4 @@
-"""The table of complaints says what is there: each test that it names exists, and each complaint's test has a row."""
+"""The table of complaints is complete: each test that it names exists, and each test of a complaint has a row."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ OURS = ("test_complaints.py", "test_faults.py", "test_walk_seed002.py", "test_do
 
 
 def cases(path: Path) -> dict[str, ast.FunctionDef]:
-    """Tests of a file, by name."""
+    """Return the tests of a file by name."""
     every = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
     return {node.name: node for node in every if node.name.startswith("test_")}
 
 
 def rows() -> list[tuple[str, list[str]]]:
-    """The file that a row's tests are in where it names none, and its cells."""
+    """Return the rows, each with the default file of its tests and its cells."""
     found, home = [], "test_complaints.py"
     for line in TABLE.splitlines():
         if line.startswith("## Bad input"):
@@ -47,7 +47,7 @@ def test_every_scenario_has_a_row_and_every_complaint_a_source() -> None:
     missing = [name for file in OURS for name in cases(HERE / file) if name not in named]
     assert not missing
     for name, node in cases(HERE / "test_complaints.py").items():
-        assert len(ast.get_docstring(node) or "") > 20, f"{name} does not say where it was reported"
+        assert len(ast.get_docstring(node) or "") > 20, f"{name} does not name its source"
 
 
 def test_each_line_of_bad_input_has_one() -> None:

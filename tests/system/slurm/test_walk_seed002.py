@@ -1,7 +1,7 @@
-"""A guide to MIG under Slurm, walked: its files and their faults, its seven steps as one command, its containers.
+"""A guide to MIG under Slurm, followed: its files with their errors, its seven steps as one command, its containers.
 
-The guide says which lines to write into gres.conf and slurm.conf, that a layout is changed by seven steps of an
-administrator, and how ``docker run`` is given a slice by an index.
+The guide lists lines for gres.conf and slurm.conf. It changes a layout by seven steps of an administrator and gives an
+instance to ``docker run`` by an index.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STEPS = """\
 
 
 def cluster(bed: Bed, gres: str, text: str) -> Host:
-    """The guide's node with one A100 in seven slices; slurmctld runs, slurmd does not yet."""
+    """Start the guide's node with one A100 in seven instances. slurmctld runs, slurmd does not yet."""
     bed.conf(f"{bed.node(NODE, f'CPUs=2 RealMemory=1000 {gres}')}\nPartitionName=all Nodes=ALL Default=YES", gres=text)
     restart(bed)
     bed.ok("sh", "-c", "slurmctld >/dev/null 2>&1")
@@ -65,9 +65,9 @@ def test_the_guides_files_make_the_node_invalid_each_error_is_named_and_one_comm
     bed.gpu_devices(0, 1, 2)
     bed.ok("sh", "-c", f"slurmd -N {NODE} -L {bed.logs}/{NODE}.log")
     until(lambda: "INVAL" in bed.state(NODE), lambda: bed.state(NODE))
-    told = check(host, "--live", "-o", "json")
-    assert told.code == 30
-    found: list[dict[str, Any]] = msgspec.json.decode(told.out)["findings"]
+    reported = check(host, "--live", "-o", "json")
+    assert reported.code == 30
+    found: list[dict[str, Any]] = msgspec.json.decode(reported.out)["findings"]
     gres, conf = bed.etc / "gres.conf", bed.etc / "slurm.conf"
     line = 1 + conf.read_text().splitlines().index(next(w for w in conf.read_text().splitlines() if NODE in w))
     places = Counter((f["rule"], f["file"], f["line"]) for f in found if f["severity"] == "error")
@@ -76,14 +76,14 @@ def test_the_guides_files_make_the_node_invalid_each_error_is_named_and_one_comm
     assert places["COUNTED_TWICE", str(conf), line] == 1
     assert places["COUNT_MISMATCH", str(conf), line] == 2
     assert "NODE_INVALID" in {rule for rule, _, _ in places}
-    assert "Gres=gpu:a100:1,gpu:1g.5gb:7 counts a GPU whole" in told.out
-    # What is typed next is what the refusal says.
+    assert "Gres=gpu:a100:1,gpu:1g.5gb:7 counts a GPU as whole" in reported.out
+    # The next command is the one that the refusal prints.
     before = gres.read_text(), conf.read_text(), bed.state(NODE)
     refused = host.apply()
     assert refused.code == 2
     error = refusal(refused.err)
-    assert f"{gres}:6 speaks of this node's GPUs, too" in error["message"]
-    assert host.apply("--force").code == 2, "that is about our own lines"
+    assert f"{gres}:6 also offers this node's GPUs" in error["message"]
+    assert host.apply("--force").code == 2, "--force applies only to Aliquot's own lines"
     assert (gres.read_text(), conf.read_text(), bed.state(NODE)) == before
     bed.ok("sh", "-c", error["next"])
     host.applied()
@@ -93,21 +93,23 @@ def test_the_guides_files_make_the_node_invalid_each_error_is_named_and_one_comm
     assert {f["rule"] for f in msgspec.json.decode(check(host, "--live", "-o", "json").out)["findings"]} <= {
         "OPEN_DEVICES",
         "NO_TASK_PROLOG",
-    }, "jobs in this cluster are not fenced in"
+    }, "jobs in this cluster are not fenced"
 
 
 def test_the_guides_seven_steps_are_one_command(bed: Bed) -> None:
     host, jobs = cluster(bed, "", ""), Jobs(bed)
     host.applied()
     until(lambda: idle(bed, NODE), lambda: bed.state(NODE))
-    assert "not available" in jobs.refused("--gres=gpu:a100_3g.20gb:1"), "it fails, although the GPU could be cut so"
+    assert "not available" in jobs.refused("--gres=gpu:a100_3g.20gb:1"), (
+        "refused, although the GPU could be partitioned for it"
+    )
     job = jobs.running(f"{writes(host)}; sleep 3; {writes(host)}", "--gres=gpu:a100_1g.5gb:1")
     with Watch(host) as watch:
         done = host.apply("--gpu", "0", "--mig", "3g.20gb,3g.20gb", "--jobs", "wait", "--timeout", "60")
         assert done.code == 0, done
         jobs.one_runs("--gres=gpu:a100_3g.20gb:2")
-    said = [line.split()[0] for line in done.err.splitlines()]
-    assert said[0] == "draining", said  # 1, with a reason: Slurm refuses a drain without
+    messages = [line.split()[0] for line in done.err.splitlines()]
+    assert messages[0] == "draining", messages  # 1, with a reason: Slurm refuses a drain without one
     assert f"waiting for job {job}" in done.err  # 2
     first, last = (bed.folder / "out" / job).read_text().split()
     assert first == last, "no instance was touched while the job ran"
@@ -117,7 +119,7 @@ def test_the_guides_seven_steps_are_one_command(bed: Bed) -> None:
     text = (bed.etc / "gres.conf").read_text()
     assert text.count("MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap") == 2
     assert "nvidia-cap1," not in text
-    assert f"{NODE} registered with gpu:a100_3g.20gb:2" in done.err  # 6: and slurmctld knows, too
+    assert f"{NODE} registered with gpu:a100_3g.20gb:2" in done.err  # 6: slurmctld knows it, too
     assert f"{NODE} takes jobs again" in done.err  # 7
     assert not watch.lies
     assert not watch.invalid
@@ -125,18 +127,18 @@ def test_the_guides_seven_steps_are_one_command(bed: Bed) -> None:
     jobs.none_lost()
 
 
-def test_what_is_wrong_in_the_guides_steps_is_told_with_its_line(bed: Bed) -> None:
+def test_what_is_wrong_in_the_guides_steps_is_reported_with_its_line(bed: Bed) -> None:
     page = bed.folder / "page.md"
     page.write_text(STEPS)
-    told = bed.aliquot("slurm", "check", "--script", str(page), "-o", "json")
-    assert told.code == 30
-    found = [(f["line"], f["rule"]) for f in msgspec.json.decode(told.out)["findings"]]
+    reported = bed.aliquot("slurm", "check", "--script", str(page), "-o", "json")
+    assert reported.code == 30
+    found = [(f["line"], f["rule"]) for f in msgspec.json.decode(reported.out)["findings"]]
     assert found == [(1, "NO_REASON"), (3, "INSTANCE_IN_USE"), (6, "SLURMD_ALONE")]
 
 
 @pytest.fixture
 def containers(tmp_path: Path) -> Any:
-    """A machine with one A100 in seven slices, for ``aliquot docker``; no runtime need be there."""
+    """Start a host with one A100 in seven instances, for ``aliquot docker``. It needs no container runtime."""
     env = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path), "ALIQUOT_SIM": "n1", "ALIQUOT_BACKEND": "direct"}
 
     def aliquot(*words: str) -> Ran:
@@ -152,7 +154,7 @@ def containers(tmp_path: Path) -> Any:
 
 
 def test_docker_run_with_device_0_is_refused_with_what_there_is(containers: Any) -> None:
-    """``--gpus '"device=0"'`` on a GPU with MIG is every slice or none: an index alone names no slice."""
+    # On a GPU with MIG, ``--gpus '"device=0"'`` could mean all instances or none: an index does not name an instance.
     legacy = ("--runtime", "docker", "--form", "legacy", "--no-reserve")
     refused = containers("docker", "run-args", "0", *legacy, "-o", "json")
     assert (refused.code, refused.out) == (20, "")
@@ -176,4 +178,4 @@ def test_the_guides_compose_file_with_a_device_that_is_there(containers: Any) ->
     uuids = {d["uuid"] for d in msgspec.json.decode(containers("docker", "list", "-o", "json").out)["devices"]}
     assert set(device["device_ids"]) < uuids
     assert device["capabilities"] == ["gpu"]
-    assert "version" not in made, "Compose has dropped that key"
+    assert "version" not in made, "Compose has removed that key"

@@ -1,4 +1,4 @@
-"""What must hold at every moment of a scenario: counts that Slurm shows are true, and no job is lost or touched."""
+"""Invariants at every moment of a scenario: Slurm shows correct counts, and no job is lost or touched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIVE = ("PENDING", "RUNNING", "COMPLETING", "COMPLETED")
 
 
 class Jobs:
-    """The jobs that a test has given to Slurm: none of them is ever lost."""
+    """The jobs that a test has submitted. None of them may be lost."""
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
@@ -35,7 +35,7 @@ class Jobs:
         return done.out
 
     def refused(self, *words: str) -> str:
-        """What Slurm says of a job that it does not take."""
+        """Submit a job that Slurm must refuse, and return its error."""
         done = self.bed.submit("true", *words)
         assert done.code != 0, done
         return done.err
@@ -46,24 +46,24 @@ class Jobs:
         return job
 
     def one_runs(self, *words: str) -> str:
-        """A new job runs to its end: the node is usable."""
+        """Run a new job to its end, which proves that the node is usable."""
         job = self.submit("true", *words)
         ended(self.bed, job)
         return job
 
     def none_lost(self) -> None:
-        """Each has run, runs, or waits, under its own number; none was begun a second time."""
+        """Assert that each job has run, runs or waits under its own number, and that none was started a second time."""
         states = {job: (self.bed.job(job, "JobState"), self.bed.job(job, "Restarts")) for job in self.numbers}
         assert all(state in ALIVE and restarts == "0" for state, restarts in states.values()), states
 
 
 def refusal(text: str) -> dict[str, Any]:
-    """The error document in what a command said on stderr, behind its progress."""
+    """Return the error document on stderr, which follows a command's progress."""
     return msgspec.json.decode(text[text.index("{\n") :], type=dict[str, Any])
 
 
 def instances(host: Host) -> Counter[str]:
-    """The instances that the simulated GPUs have now, by profile."""
+    """Count the current instances on the simulated GPUs by profile."""
     found: Counter[str] = Counter()
     node = SimClient(str(host.state), host.env["ALIQUOT_SIM"])
     try:
@@ -75,12 +75,12 @@ def instances(host: Host) -> Counter[str]:
 
 
 def writes(host: Host) -> str:
-    """A shell command that counts the driver calls which have changed something on a host's GPUs."""
+    """Return a shell command that counts the driver calls that have changed a host's GPUs."""
     return f"""grep -c '"write":true' {control.folder(str(host.state), host.env["ALIQUOT_SIM"])}/calls.jsonl"""
 
 
 def counted(gres: str) -> Counter[str]:
-    """``gpu:a100_3g.20gb:2(S:0)`` as instances by profile."""
+    """Convert GRES such as ``gpu:a100_3g.20gb:2(S:0)`` to instances by profile."""
     found: Counter[str] = Counter()
     for entry in gres.split(","):
         if entry.startswith("gpu:a100_"):
@@ -90,7 +90,7 @@ def counted(gres: str) -> Counter[str]:
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A job's own process, as the kernel knows it, and what Slurm says of the job."""
+    """A job's own process as the kernel shows it, with Slurm's data about the job."""
 
     pid: int
     began: str
@@ -99,7 +99,7 @@ class Process(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, bed: Bed, job: str) -> Process:
-        """``job`` is one that has written its process id first."""
+        """Return the process of a job that first writes its process id."""
         place = Path(bed.folder, "out", job)
         until(lambda: bool(place.read_text().strip()) if place.exists() else False, f"job {job} says nothing")
         pid = int(place.read_text().split()[0])
@@ -108,7 +108,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """One moment: what Slurm's programs showed of a node, what its GPUs had, and what jobs had of it."""
+    """A moment: what Slurm's programs showed of a node, the instances on its GPUs, and the instances that jobs had."""
 
     state: str
     scontrol: Counter[str]
@@ -122,15 +122,16 @@ class Look(msgspec.Struct, frozen=True):
 
 
 PAUSE_S = 0.1
-"""Between two looks. A look runs four programs of Slurm, and one for each job: what a user could see lasts longer."""
+"""Pause between two polls. A poll runs four programs of Slurm and one for each job; a user's observation takes longer.
+"""
 
 
 class Watch:
-    """Looks at a host until its end. A look at which nothing moved, and the node took jobs, is one of ``looks``."""
+    """Polls a host until the end of the block. Only polls without a change, of a node that takes jobs, are recorded."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.looks: list[Look] = []
+        self.observations: list[Look] = []
         self.invalid: list[str] = []
         self._stop = threading.Event()
         self._threads = ThreadPoolExecutor(1)
@@ -138,15 +139,15 @@ class Watch:
 
     @property
     def lies(self) -> list[Look]:
-        return [look for look in self.looks if not look.honest]
+        return [observation for observation in self.observations if not observation.honest]
 
     @property
     def shown(self) -> list[Counter[str]]:
         """The layouts that jobs could have, in order."""
         found: list[Counter[str]] = []
-        for look in self.looks:
-            if found[-1:] != [look.scontrol]:
-                found.append(look.scontrol)
+        for number in self.observations:
+            if found[-1:] != [number.scontrol]:
+                found.append(number.scontrol)
         return found
 
     def __enter__(self) -> Watch:
@@ -161,9 +162,9 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._stop.wait(PAUSE_S):
-            self._look()
+            self._observe()
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         bed, name = self.host.bed, self.host.name
         before = instances(self.host)
         first = _node(bed, name)
@@ -178,19 +179,19 @@ class Watch:
         if "INVAL" in state:
             self.invalid.append(state)
         if state and not any(word in state for word in _CLOSED):
-            said = sum((counted(each) for each in shown), Counter[str]())
-            self.looks.append(Look(state, counted(gres), said, had, before))
+            answer = sum((counted(each) for each in shown), Counter[str]())
+            self.observations.append(Look(state, counted(gres), answer, had, before))
 
 
 def _node(bed: Bed, name: str) -> tuple[str, str]:
-    """A node's state and GRES in one answer; empty where Slurm has no such node."""
+    """Return a node's state and GRES from a single call; empty if Slurm has no such node."""
     done = bed.run("scontrol", "-o", "show", "node", name)
     fields = dict(word.partition("=")[::2] for word in done.out.split() if "=" in word) if done.code == 0 else {}
     return fields.get("State", ""), fields.get("Gres", "")
 
 
 def same_process(process: Process) -> bool:
-    """Whether that very process still runs."""
+    """Report whether exactly this process still runs."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

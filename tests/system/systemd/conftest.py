@@ -1,4 +1,6 @@
-"""Two hosts to stop services on: a real systemd as process 1 of its own namespaces, and a stand-in on a real bus."""
+"""Two hosts whose services can be stopped: a real systemd as process 1 in its own namespaces, and a stand-in on a real
+bus.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.processes import until
 from system.systemd.standin import Standin, Unit
 
 BUS = """<busconfig><type>system</type><listen>unix:path={socket}</listen><policy context="default">
@@ -23,13 +26,6 @@ BUS = """<busconfig><type>system</type><listen>unix:path={socket}</listen><polic
 BOOT = Path(__file__).with_name("boot.sh")
 SYSTEMD = next((p for p in ("/lib/systemd/systemd", "/usr/lib/systemd/systemd") if os.path.exists(p)), "")
 PRIVATE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--kill-child=KILL"]
-
-
-def wait(true: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 class StandinHost:
@@ -49,12 +45,12 @@ class StandinHost:
     def start_bus(self) -> None:
         self.socket.unlink(missing_ok=True)
         self.bus = subprocess.Popen(["dbus-daemon", f"--config-file={self.config}", "--nofork", "--nopidfile"])
-        wait(self._listens, "dbus-daemon made no socket")
+        until(self._listens, "dbus-daemon made no socket")
 
     def _listens(self) -> bool:
-        """The file is there a moment before anybody listens at it."""
-        with socket.socket(socket.AF_UNIX) as door:
-            return door.connect_ex(str(self.socket)) == 0
+        """Report whether the bus accepts connections. The socket file exists slightly earlier."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self.socket)) == 0
 
     def close(self) -> None:
         self.standin.close()
@@ -106,9 +102,9 @@ class SystemdHost:
             self.unshare = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self.pid = 0
         try:
-            wait(self._booted, "systemd does not start")
+            until(self._booted, "systemd does not start")
             self.root = f"/proc/{self.pid}/root"
-            wait(lambda: "org.freedesktop.systemd1" in self._names(), "systemd does not come to its bus")
+            until(lambda: "org.freedesktop.systemd1" in self._names(), "systemd does not come to its bus")
         except BaseException:
             print(self.log.read_text(), self._names())
             self.close()
@@ -138,7 +134,7 @@ class SystemdHost:
         self.unshare.kill()
         self.unshare.wait()
         remove = 'mount -t cgroup2 none /mnt && find "/mnt/$0" -depth -type d -exec rmdir {} +'
-        wait(
+        until(
             lambda: (
                 subprocess.run(["unshare", "--mount", "sh", "-c", remove, self.group], capture_output=True).returncode
                 == 0
@@ -208,7 +204,7 @@ def _bus_daemon() -> None:
 
 @pytest.fixture
 def standin() -> Iterator[StandinHost]:
-    """In a folder with a short name: that of a socket has 107 characters at most."""
+    """Start a stand-in host in a folder with a short name: a socket path has at most 107 characters."""
     with tempfile.TemporaryDirectory(prefix="host-") as folder:
         host = StandinHost(Path(folder))
         yield host

@@ -1,4 +1,4 @@
-"""What a shipped unit runs in the tests in the place of Aliquot: prints, as JSON, what its restrictions leave."""
+"""Replacement for Aliquot in the tests of shipped units. Prints what the unit's restrictions permit, as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def writable(path: str) -> bool:
 
 
 def mknod() -> None:
-    """Make a device node (that of /dev/null) and open it."""
+    """Create a device node (that of /dev/null) and open it."""
     try:
         os.mknod(DEVICE, stat.S_IFCHR | 0o600, os.makedev(1, 3))
         os.close(os.open(DEVICE, os.O_RDWR))
@@ -49,7 +49,7 @@ def restart() -> None:
 
 
 def work() -> None:
-    """Partition a simulated GPU, by processes and a server of our own."""
+    """Partition a simulated GPU. Starts processes and the simulator's server."""
     os.environ |= {"ALIQUOT_STATE_DIR": "/tmp/state", "ALIQUOT_SIM": "probe"}
     for words in (
         ["sim", "start", "a100-sxm4-40gb", "--name", "probe"],
@@ -60,7 +60,7 @@ def work() -> None:
 
 
 def outcome(act: Callable[[], Any]) -> str:
-    """``""`` for an act that is done, else why not."""
+    """Return ``""`` if the act succeeds, else the error."""
     try:
         act()
     except subprocess.CalledProcessError as failure:
@@ -73,16 +73,16 @@ def outcome(act: Callable[[], Any]) -> str:
 def main() -> None:
     effective = int(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0], 16)
     folders = ("/", "/usr", "/etc", "/var", "/sys", "/sys/fs/cgroup", "/proc/sys")
-    acts: dict[str, Callable[[], Any]] = {"mknod": mknod, "other-user": other_user, "restart": restart, "work": work}
-    acts["internet"] = lambda: socket.socket(socket.AF_INET).close()
-    acts["state"] = lambda: Path("/var/lib/aliquot/probe").write_text("")
-    acts["lock"] = lambda: Path("/run/aliquot/probe").write_text("")
+    actions: dict[str, Callable[[], Any]] = {"mknod": mknod, "other-user": other_user, "restart": restart, "work": work}
+    actions["internet"] = lambda: socket.socket(socket.AF_INET).close()
+    actions["state"] = lambda: Path("/var/lib/aliquot/probe").write_text("")
+    actions["lock"] = lambda: Path("/run/aliquot/probe").write_text("")
     found = {
         "argv": sys.argv[1:],
         "capabilities": sorted(name for name, bit in CAPABILITIES.items() if effective >> bit & 1),
         "writable": [path for path in folders if writable(path)],
         "homes": "hidden" if not os.access("/root", os.R_OK) or not os.listdir("/root") else "visible",
-        "refused": {name: why for name, act in acts.items() if (why := outcome(act))},
+        "refused": {name: why for name, act in actions.items() if (why := outcome(act))},
     }
     print(json.dumps(found))
 

@@ -1,5 +1,7 @@
-"""A stand-in for systemd's and logind's D-Bus interfaces, on a real dbus-daemon: what org.freedesktop.systemd1(5) and
-org.freedesktop.login1(5) say, for units in a table. It can also be told to do what a real one rarely does.
+"""A stand-in for the D-Bus interfaces of systemd and logind, on a real dbus-daemon.
+
+It behaves as org.freedesktop.systemd1(5) and org.freedesktop.login1(5) define, for units in a table. It can also do
+what a real one rarely does.
 """
 
 from __future__ import annotations
@@ -50,9 +52,11 @@ class RefusedError(Exception):
 
 
 class Standin:
-    """Runs in a thread of its own. ``silent`` signals of ended jobs are not sent; ``deaf`` nothing is answered;
-    ``blocked`` names who keeps logind from rebooting (None: there is no logind). ``on_order`` is called ``before`` and
-    ``after`` each order is carried out; ConnectionAbortedError from it loses the order.
+    """The interfaces, served from a separate thread.
+
+    ``silent``: signals of ended jobs are not sent. ``deaf``: no call is answered. ``blocked`` names the holder of
+    logind's reboot lock (None: logind does not exist). ``on_order`` is called ``before`` and ``after`` each order. If
+    it raises ConnectionAbortedError, the order is lost.
     """
 
     def __init__(self, address: str, names: tuple[str, ...] = (SYSTEMD,)) -> None:

@@ -1,4 +1,4 @@
-"""Asking the host to reboot: logind first, systemd where there is none, its own program where there is neither."""
+"""Reboot requests to the host: logind first, else systemd, else the host's own program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from aliquot.hardware import reboot as program
 from aliquot.hardware.systemd.errors import NoSystemdError, RebootError
 from aliquot.hardware.systemd.power import LOGIND, reboot
-from system.systemd.conftest import StandinHost, SystemdHost, wait
+from support.processes import until
+from system.systemd.conftest import StandinHost, SystemdHost
 from system.systemd.standin import Standin
 
 
@@ -37,7 +38,7 @@ def test_who_blocks_it_is_named(standin: StandinHost, logind: Standin) -> None:
     assert standin.standin.calls == []
 
 
-def test_a_refusal_is_told(standin: StandinHost, logind: Standin) -> None:
+def test_a_refusal_is_reported(standin: StandinHost, logind: Standin) -> None:
     logind.forbidden = True
     with pytest.raises(RebootError, match="refuses to reboot: Permission denied"):
         asyncio.run(reboot(standin.root))
@@ -45,10 +46,10 @@ def test_a_refusal_is_told(standin: StandinHost, logind: Standin) -> None:
 
 def test_without_logind_systemd_goes_to_its_target(systemd: SystemdHost) -> None:
     assert asyncio.run(reboot(systemd.root)) == "systemd"
-    wait(lambda: systemd.state("reboot.target") == "active", "reboot.target is not reached")
+    until(lambda: systemd.state("reboot.target") == "active", "reboot.target is not reached")
 
 
-def test_without_systemd_there_is_nobody_to_ask(standin: StandinHost, tmp_path: Path) -> None:
+def test_without_systemd_there_is_no_service_to_ask(standin: StandinHost, tmp_path: Path) -> None:
     (tmp_path / "talos/run").mkdir(parents=True)
     with pytest.raises(NoSystemdError, match="runs no systemd"):
         asyncio.run(reboot(str(tmp_path / "talos")))
@@ -69,14 +70,14 @@ def script(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def host_root(tmp_path: Path) -> Path:
-    """A root to change into: the libraries and shell of this machine, programs of its own."""
+    """Create a root to change into, with this host's libraries and shell and with its own programs."""
     root = tmp_path / "root"
     root.mkdir()
     return root
 
 
 def chroot(folder: Path) -> str:
-    """Stands in for chroot(8), which would need a whole system below: runs the program from there."""
+    """Replace chroot(8), which would need a complete system: run the program from there."""
     script(folder, "chroot", 'root=$1; shift; program=$1; shift; exec "$root$program" "$@"')
     return str(folder / "chroot")
 
@@ -88,14 +89,14 @@ def test_the_first_program_that_exists_is_run(host_root: Path, tmp_path: Path) -
     assert (tmp_path / "said").read_text() == "reboot 1\n"
 
 
-def test_a_program_that_fails_is_told(host_root: Path, tmp_path: Path) -> None:
+def test_a_program_that_fails_is_reported(host_root: Path, tmp_path: Path) -> None:
     script(host_root, "sbin/reboot", "echo must be superuser >&2; exit 1")
     with pytest.raises(program.RebootRefusedError, match="/sbin/reboot on the host ended with status 1") as caught:
         program.reboot(str(host_root), chroot=chroot(tmp_path))
     assert caught.value.details == ("must be superuser",)
 
 
-def test_a_program_that_does_nothing_successfully_is_told(host_root: Path, tmp_path: Path) -> None:
+def test_a_program_that_does_nothing_successfully_is_reported(host_root: Path, tmp_path: Path) -> None:
     script(host_root, "bin/systemctl", "echo 'Running in chroot, ignoring command '\\''reboot'\\'''")
     with pytest.raises(program.RebootRefusedError, match="did nothing"):
         program.reboot(str(host_root), chroot=chroot(tmp_path))
@@ -112,8 +113,8 @@ def test_a_host_without_a_program(host_root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
-def test_a_chroot_that_fails_is_told(host_root: Path) -> None:
-    """The real chroot(8): the program is there, its interpreter is not."""
+def test_a_chroot_that_fails_is_reported(host_root: Path) -> None:
+    # Uses the real chroot(8): the program exists, its interpreter does not.
     script(host_root, "sbin/reboot", "true")
     with pytest.raises(program.RebootRefusedError, match="status 127"):
         program.reboot(str(host_root))

@@ -1,4 +1,4 @@
-"""Stopping and starting the host's services, on a real systemd and on a stand-in, over a real bus."""
+"""Stop and start of the host's services, on a real systemd and on a stand-in, over a real bus."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 from aliquot.hardware.systemd.errors import NoSystemdError, ServicesError
 from aliquot.hardware.systemd.services import Services
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
-from system.systemd.conftest import Host, StandinHost, SystemdHost, wait
+from support.processes import until
+from system.systemd.conftest import Host, StandinHost, SystemdHost
 
 
 class Notes:
-    """What was recorded, and how the units were at that moment."""
+    """The records, with the state of the units when each was written."""
 
     def __init__(self, host: Host, *watched: str) -> None:
         self.host, self.watched = host, watched
@@ -112,7 +113,7 @@ def test_a_service_that_does_not_stop_is_named_and_the_rest_can_start(host: Host
     assert host.state("stubborn.service") == "active"
 
 
-def test_failures_to_start_are_joined_and_stop_nobody_else(host: Host) -> None:
+def test_failures_to_start_are_joined_and_stop_no_other_unit(host: Host) -> None:
     for name in ("a.service", "b.service"):
         host.define(name, fails=True, type="oneshot")
     host.define("masked.service", masked=True)
@@ -130,7 +131,7 @@ def test_failures_to_start_are_joined_and_stop_nobody_else(host: Host) -> None:
 
 
 def test_a_record_of_before_is_kept(host: Host) -> None:
-    """The agent died after it had stopped one of two: the next run must not forget that one."""
+    # The agent died after it had stopped one of two units: the next run must not forget that unit.
     host.define("stopped.service", enabled=True)
     running(host, "other.service")
     earlier = StoppedServices((StoppedUnit("stopped.service"),))
@@ -153,7 +154,7 @@ def test_nothing_stops_without_a_record(host: Host) -> None:
     assert host.state("a.service") == "active"
 
 
-def test_the_bus_that_goes_away_during_a_stop_is_told(host: Host) -> None:
+def test_the_bus_that_disappears_during_a_stop_is_reported(host: Host) -> None:
     running(host, "stubborn.service", slow_stop=True)
     note = Notes(host)
     timer = threading.Timer(0.5, host.lose_bus)
@@ -179,19 +180,19 @@ def test_a_bus_that_restarts_during_a_start_is_found_again(systemd: SystemdHost)
 
 
 def test_a_unit_that_restarts_itself_is_running(systemd: SystemdHost) -> None:
-    """Between two attempts it is ``activating``; it would come back in the middle of the change."""
+    # Between two attempts the unit is ``activating`` and would start again in the middle of the change.
     systemd.define("flapping.service", fails=True)
     file = systemd.units / "flapping.service"
     file.write_text(file.read_text().replace("[Service]", "[Service]\nRestart=always\nRestartSec=60"))
     systemd.systemctl("daemon-reload")
     systemd.start("flapping.service")
-    wait(lambda: systemd.state("flapping.service") == "activating", "it does not restart")
+    until(lambda: systemd.state("flapping.service") == "activating", "it does not restart")
     assert stop(systemd, ["flapping.service"]).names == ("flapping.service",)
     assert systemd.state("flapping.service") in ("inactive", "failed")
 
 
 def test_a_limit_on_starts_is_lifted(systemd: SystemdHost) -> None:
-    running(systemd, "often.service", enabled=True)  # else systemd forgets it and its count
+    running(systemd, "often.service", enabled=True)  # otherwise systemd forgets the unit and its count
     file = systemd.units / "often.service"
     file.write_text(file.read_text().replace("[Unit]", "[Unit]\nStartLimitBurst=2\nStartLimitIntervalSec=600"))
     systemd.systemctl("daemon-reload")
@@ -206,7 +207,7 @@ def test_a_unit_that_is_restarting_counts_as_running(systemd: SystemdHost) -> No
     file.write_text(file.read_text().replace("[Install]", "ExecStop=/bin/sleep 3\n[Install]"))
     systemd.systemctl("daemon-reload")
     systemd.systemctl("restart", "--no-block", "slow.service")
-    wait(lambda: systemd.state("slow.service") == "deactivating", "it does not go down")
+    until(lambda: systemd.state("slow.service") == "deactivating", "it does not go down")
     stopped = stop(systemd, ["slow.service"])
     assert stopped.names == ("slow.service",)
     assert systemd.state("slow.service") in ("inactive", "failed")
@@ -220,7 +221,7 @@ def test_lost_signals_cost_time_alone(standin: StandinHost) -> None:
     assert standin.state("a.service") == "active"
 
 
-def test_a_systemd_that_does_not_answer_is_told(standin: StandinHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_systemd_that_does_not_answer_is_reported(standin: StandinHost, monkeypatch: pytest.MonkeyPatch) -> None:
     running(standin, "a.service")
     standin.standin.deaf = True
     monkeypatch.setattr("aliquot.hardware.systemd.services.REPLY_S", 0.3)
@@ -228,7 +229,7 @@ def test_a_systemd_that_does_not_answer_is_told(standin: StandinHost, monkeypatc
         stop(standin, ["a.service"])
 
 
-def test_a_systemd_that_refuses_is_told(standin: StandinHost) -> None:
+def test_a_systemd_that_refuses_is_reported(standin: StandinHost) -> None:
     running(standin, "a.service")
     standin.standin.forbidden = True
     with pytest.raises(ServicesError, match=r"a\.service of the host does not stop: Permission denied"):
@@ -238,11 +239,11 @@ def test_a_systemd_that_refuses_is_told(standin: StandinHost) -> None:
     assert caught.value.details == ("a.service: Permission denied",)
 
 
-# -- hosts without
+# -- hosts without systemd
 
 
 def test_a_host_without_systemd_has_nothing_to_stop(tmp_path: Path) -> None:
-    """Talos: /run is there, no bus. mig-manager fails here before it does anything."""
+    # Talos has /run but no bus. mig-manager fails there before it does anything.
     (tmp_path / "run").mkdir()
     services = Services(str(tmp_path))
     assert asyncio.run(services.stop(["nvsm.service"], never)) == StoppedServices()
@@ -256,18 +257,18 @@ def test_nothing_asked_needs_no_host(tmp_path: Path) -> None:
     assert asyncio.run(services.start(StoppedServices())) == ()
 
 
-def test_a_mount_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_mount_that_is_missing_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoSystemdError, match="nothing of the host is mounted"):
         asyncio.run(Services(str(tmp_path)).stop(["nvsm.service"], never))
 
 
-def test_systemd_without_a_bus_is_told(tmp_path: Path) -> None:
+def test_systemd_without_a_bus_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     with pytest.raises(NoSystemdError, match="its bus has no socket"):
         asyncio.run(Services(str(tmp_path)).stop(["nvsm.service"], never))
 
 
-def test_a_socket_that_nobody_serves_is_told(standin: StandinHost) -> None:
+def test_an_unserved_socket_is_reported(standin: StandinHost) -> None:
     standin.lose_bus()
     with pytest.raises(NoSystemdError, match="cannot be used: Connection refused"):
         stop(standin, ["a.service"])
@@ -275,7 +276,7 @@ def test_a_socket_that_nobody_serves_is_told(standin: StandinHost) -> None:
 
 @pytest.mark.parametrize("booted", [False, True])
 def test_a_bus_without_systemd(standin: StandinHost, booted: bool) -> None:
-    """A host with another init has nothing to stop; a systemd that left its bus is a fault."""
+    # A host with another init has nothing to stop. A systemd that is not on its bus is an error.
     standin.standin.close()
     if not booted:
         assert stop(standin, ["a.service"]) == StoppedServices()

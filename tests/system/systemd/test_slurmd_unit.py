@@ -1,4 +1,4 @@
-"""slurmd as a unit of a real systemd: stopped, started, and told the words of a dynamic node in one piece."""
+"""slurmd as a unit of a real systemd: stop, start, and the options of a dynamic node passed as one argument."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WORDS = "CPUs=2 RealMemory=1000 Gres=gpu:a100_1g.5gb:7 State=DRAIN"
 
 
 def test_a_unit_is_stopped_and_started_with_other_options(systemd: SystemdHost, tmp_path: Path) -> None:
-    told, options = tmp_path / "told", tmp_path / "options"
+    log, options = tmp_path / "arguments", tmp_path / "options"
     script = tmp_path / "slurmd"
-    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {told}.new\nmv {told}.new {told}\nexec sleep 1000\n')
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {log}.new\nmv {log}.new {log}\nexec sleep 1000\n')
     script.chmod(0o755)
     (systemd.units / "slurmd.service").write_text(
         f"[Unit]\nDefaultDependencies=no\n[Service]\nEnvironmentFile=-{options}\n"
@@ -29,38 +29,38 @@ def test_a_unit_is_stopped_and_started_with_other_options(systemd: SystemdHost, 
     settings = SlurmNodeSettings("n1", root=systemd.root, options_file=str(options), unit="slurmd")
     daemon = daemon_of(settings)
     assert isinstance(daemon, SlurmdUnit)
-    daemon.stop()  # it does not run: fine
+    daemon.stop()  # allowed although it does not run
     files.write(files.options_file(settings, WORDS))
     daemon.start(WORDS)
     assert systemd.systemctl("is-active", "slurmd.service") == "active"
-    until(told.exists)  # systemd calls a unit active before its program has done anything
-    assert told.read_text().splitlines() == ["-D", "-s", "-Z", "--conf", WORDS]
+    until(log.exists)  # systemd reports a unit as active before its program has done anything
+    assert log.read_text().splitlines() == ["-D", "-s", "-Z", "--conf", WORDS]
     daemon.stop()
     assert systemd.systemctl("is-active", "slurmd.service", check=False) == "inactive"
 
 
-def test_a_unit_that_is_not_there_is_told(systemd: SystemdHost) -> None:
+def test_a_unit_that_is_not_there_is_reported(systemd: SystemdHost) -> None:
     with pytest.raises(AliquotError, match=r"slurmd"):
         SlurmdUnit(SlurmNodeSettings("n1", root=systemd.root)).start("")
 
 
-def test_a_host_without_systemd_is_told_what_else_there_is(tmp_path: Path) -> None:
+def test_a_host_without_systemd_is_reported_what_else_there_is(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with pytest.raises(BlockedError, match="no systemd") as refused:
+    with pytest.raises(BlockedError, match="does not run systemd") as refused:
         SlurmdUnit(SlurmNodeSettings("n1", root=str(tmp_path))).stop()
     assert "--slurmd-stop" in refused.value.details[0]
 
 
-def test_commands_are_told_and_their_failure_is_said(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+def test_commands_are_reported_and_their_failure_is_reported(tmp_path: Path) -> None:
+    log = tmp_path / "arguments"
     start = (
-        f'printf "%s|%s|" "$ALIQUOT_NODE_NAME" "$ALIQUOT_SLURMD_CONF" > {told}; eval "set -- $ALIQUOT_SLURMD_OPTIONS"; '
+        f'printf "%s|%s|" "$ALIQUOT_NODE_NAME" "$ALIQUOT_SLURMD_CONF" > {log}; eval "set -- $ALIQUOT_SLURMD_OPTIONS"; '
     )
-    settings = SlurmNodeSettings("n1", start=start + f'printf "%s," "$@" >> {told}', stop="echo why >&2; exit 7")
+    settings = SlurmNodeSettings("n1", start=start + f'printf "%s," "$@" >> {log}', stop="echo why >&2; exit 7")
     daemon = daemon_of(settings)
     assert isinstance(daemon, SlurmdCommands)
     daemon.start(WORDS)
-    assert told.read_text() == f"n1|{WORDS}|-Z,--conf,{WORDS},"
+    assert log.read_text() == f"n1|{WORDS}|-Z,--conf,{WORDS},"
     with pytest.raises(BlockedError, match="--slurmd-stop ended with status 7") as failed:
         daemon.stop()
     assert "why" in failed.value.details

@@ -1,4 +1,4 @@
-"""The shipped units: how exposed each is by systemd's own count, and that each can still do its work."""
+"""The shipped units: the exposure that systemd computes for each, and whether each can still do its work."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from typing import Any
 
 import pytest
 
+from aliquot.cdi import spec_files
 from aliquot.kubernetes.manifests.workload import AGENT_GRACE_S
-from system.systemd.conftest import SystemdHost, wait
+from support.processes import until
+from system.systemd.conftest import SystemdHost
 
 ROOT = Path(__file__).resolve().parents[3]
 UNITS = {path.stem: path for path in sorted((ROOT / "deploy").glob("*/*.service"))}
 RUNS_JOBS = "aliquot-slurmd@"
-"""slurmd's own unit: users' jobs would inherit every restriction."""
+"""The unit of slurmd: users' jobs would inherit every restriction."""
 RESTRICTED = [name for name in UNITS if name != RUNS_JOBS]
 
 GPUS = {"SYS_ADMIN", "SYS_PTRACE", "MKNOD"}
 CHANGES = GPUS | {"SYS_MODULE"}
 MAY: dict[str, tuple[set[str], set[str], set[str]]] = {
-    # unit: capabilities, folders that are writable besides /dev, /proc and its own, acts that are refused
+    # unit: capabilities, writable folders besides /dev, /proc and its own, acts that are refused
     "aliquot-restore": (CHANGES, {"/sys", "/proc/sys"}, {"internet"}),
     "aliquot-metrics": (GPUS, set(), set()),
     "aliquot-textfile": (GPUS, set(), set()),
@@ -59,20 +61,28 @@ def test_a_unit_is_exposed_less_than_5(name: str) -> None:
 
 @pytest.mark.parametrize("name", RESTRICTED)
 def test_a_unit_starts_aliquot_by_its_path(name: str) -> None:
-    """Not by PATH, which an environment file may set."""
+    # An environment file may set PATH, so the unit does not use it.
     (start,) = re.findall(r"(?m)^ExecStart=(\S+)", UNITS[name].read_text())
     assert start == "/usr/local/bin/aliquot"
 
 
 @pytest.mark.parametrize("name", [name for name, (may, *_) in MAY.items() if may >= CHANGES])
 def test_a_unit_that_changes_gpus_outlasts_the_longest_driver_call(name: str) -> None:
-    """As an agent's pod: systemd kills what has not ended by then."""
+    # The same as for an agent's pod: systemd kills what has not ended by then.
     (stop,) = re.findall(r"(?m)^TimeoutStopSec=(\d+)$", UNITS[name].read_text())
     assert int(stop) >= AGENT_GRACE_S
 
 
+@pytest.mark.parametrize("name", ["aliquot-restore", "aliquot-slurm-continue"])
+def test_a_unit_that_changes_gpus_can_update_their_cdi_files(name: str) -> None:
+    # With ProtectSystem=strict only the named directories are writable. A file in /etc/cdi outlives a reboot.
+    text = UNITS[name].read_text()
+    writable = {path for line in re.findall(r"(?m)^ReadWritePaths=(.*)$", text) for path in line.split()}
+    assert "\nProtectSystem=strict\n" not in text or {f"-{path}" for path in spec_files.DIRECTORIES} <= writable
+
+
 def run(host: SystemdHost, name: str) -> dict[str, Any]:
-    """Start the shipped unit with the probe as its program, and return what that printed."""
+    """Start the shipped unit with the probe as its program and return the probe's output."""
     folder = host.units.parent
     printed = folder / f"{name}.json"
     shutil.copy(UNITS[name], host.units)
@@ -84,14 +94,14 @@ def run(host: SystemdHost, name: str) -> dict[str, Any]:
     )
     host.systemctl("daemon-reload")
     host.systemctl("start", f"{name}.service", check=False)
-    wait(lambda: host.state(f"{name}.service") in ("inactive", "failed"), f"{name} does not end", 60)
+    until(lambda: host.state(f"{name}.service") in ("inactive", "failed"), f"{name} does not end", 60)
     assert printed.read_text(), (host.systemctl("status", f"{name}.service", check=False), host.log.read_text()[-2000:])
     found: dict[str, Any] = json.loads(printed.read_text())
     return found
 
 
 def install(host: SystemdHost) -> None:
-    """Put an Aliquot into /mnt and /usr/local/bin of the host's own mount namespace."""
+    """Install Aliquot into /mnt and /usr/local/bin of the host's own mount namespace."""
     python = Path(sys.base_prefix, f"bin/python{sys.version_info.major}.{sys.version_info.minor}")
     places = {sys.base_prefix: "python", str(ROOT / "src"): "src", sysconfig.get_path("purelib"): "site"}
     script = ["set -e", *(f"mount -t tmpfs tmpfs {path}" for path in ("/mnt", "/usr/local/bin", "/var/lib"))]
@@ -115,7 +125,7 @@ def test_restrictions_leave_each_unit_what_its_work_needs(systemd: SystemdHost) 
         found = run(systemd, name)
         assert f"aliquot {' '.join(found['argv'])}" in UNITS[name].read_text()
         assert set(found["capabilities"]) == capabilities, name
-        # ProtectSystem=strict leaves /run writable where it is a mount of its own; the controller has no use for it.
+        # ProtectSystem=strict leaves /run writable if it is a separate mount; the controller does not use it.
         spare = {"lock"} if name == "aliquot-slurm" else set()
         assert set(found["refused"]) - spare == refused, (name, found["refused"])
         assert set(found["writable"]) <= folders, name

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 FIRST = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
-"""Modules that are needed to see the host's files; with what they depend on."""
+"""Modules needed to read the host's files. Their dependencies are added."""
 
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -28,7 +28,7 @@ echo "the guest found no {script}"
 
 
 def modules(folder: Path) -> Iterator[Path]:
-    """The first modules in an order in which they load. ``folder``: one release's, with its modules.dep."""
+    """Yield the first modules in an order in which they load. ``folder`` is one release's, with its modules.dep."""
     needs = {}
     for line in (folder / "modules.dep").read_text().splitlines():
         path, _, rest = line.partition(":")
@@ -42,7 +42,7 @@ def modules(folder: Path) -> Iterator[Path]:
 
 
 def build(busybox: Path, release: Path, script: Path, plan: str) -> bytes:
-    """An archive that boots into ``script`` on an overlay over the host's files, with ``plan`` in /run/plan.json."""
+    """Build an archive that boots ``script`` on an overlay over the host's files, with ``plan`` in /run/plan.json."""
     loaded = list(modules(release))
     files = {
         "init": INIT.format(modules=" ".join(path.name for path in loaded), script=script).encode(),
@@ -54,7 +54,7 @@ def build(busybox: Path, release: Path, script: Path, plan: str) -> bytes:
 
 
 def archive(files: Mapping[str, bytes], folders: tuple[str, ...]) -> bytes:
-    """Everything is root's, and every file may be executed."""
+    """Build an archive in which every file belongs to root and is executable."""
     parts = [_entry(number, name, stat.S_IFDIR | 0o755, b"") for number, name in enumerate(folders, 1)]
     parts += [
         _entry(number, name, stat.S_IFREG | 0o755, data) for number, (name, data) in enumerate(files.items(), 100)

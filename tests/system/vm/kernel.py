@@ -1,4 +1,4 @@
-"""A kernel for the guest: Debian's, out of its package, and the test module built for it. The cache keeps both."""
+"""A kernel for the guest: Debian's, from its package, and the test module built for it. The cache keeps both."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent / "module"
 SERIES = "6.1"
-"""The module speaks the mdev and VFIO interfaces of this series (Debian 12)."""
+"""The module implements the mdev and VFIO interfaces of this series (Debian 12)."""
 IMAGES = f"{SERIES}.*/boot/vmlinuz-*"
 KEPT = ("drivers/vfio", "drivers/virtio", "drivers/nvme", "fs/9p", "fs/netfs", "fs/fscache", "fs/overlayfs", "net/9p")
-"""Of some 300 MB of modules: what the guest loads, with all that it needs."""
+"""Modules that the guest loads, with all that they need: a small part of some 300 MB."""
 SOFT = ("kernel/crypto/", "kernel/lib/")
-"""Found by name at run time (a CRC by nvme), hence no dependency that a list shows."""
+"""Modules found by name at run time (a CRC by nvme), so that no dependency list shows them."""
 TOOLS = {"apt-get": "apt", "dpkg-deb": "dpkg", "depmod": "kmod", "make": "make"}
 
 
 class MissingError(Exception):
-    """What the guest needs and this machine lacks, with the way to get it."""
+    """A missing requirement of the guest on this machine, and how to install it."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """``modules`` is a folder for ``/lib/modules/<release>``; ``module`` the stand-in for the driver."""
+    """``modules`` is a folder for ``/lib/modules/<release>``. ``module`` is the stand-in for the driver."""
 
     release: str
     image: Path
@@ -42,12 +42,12 @@ class Kernel:
 
 
 def cache() -> Path:
-    """Kept outside the repository, over many runs."""
+    """Return the folder that is kept outside the repository, over many runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aliquot-test-vm"
 
 
 def ready(folder: Path) -> Kernel:
-    """The newest kernel in the cache, its module built for the sources as they are. Raises MissingError."""
+    """Return the newest kernel in the cache, with its module built for the current sources. Raises MissingError."""
     with _alone(folder):
         releases = sorted(folder.glob(IMAGES), key=lambda path: path.stat().st_mtime)
         if not releases:
@@ -56,8 +56,8 @@ def ready(folder: Path) -> Kernel:
 
 
 def prepare(folder: Path) -> Kernel:
-    """Download and unpack the kernel that Debian has now, unless it is there; where apt cannot say, one that is there
-    will do. Raises MissingError.
+    """Download and unpack Debian's current kernel unless it is cached. If apt cannot report one, use a cached one.
+    Raises MissingError.
     """
     try:
         release = _release()
@@ -83,7 +83,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(*command: str | Path, cwd: Path | None = None, patience: float = 300) -> str:
-    """What it printed. Raises MissingError with its last words."""
+    """Return the output. Raises MissingError with its last lines."""
     program = str(command[0])
     if not shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
         raise MissingError(f"{program} is not installed: apt-get install {TOOLS.get(program, program)}")
@@ -97,15 +97,15 @@ def _run(*command: str | Path, cwd: Path | None = None, patience: float = 300) -
 
 
 def _environment() -> dict[str, str]:
-    """In English, with what only root has in its path, and no word of an outer make."""
+    """Return an environment in English, with root's directories in PATH and no variables of an outer make."""
     kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return kept | {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
 
 def _release() -> str:
-    """The release that ``linux-image-amd64`` stands for today."""
-    said = _run("apt-cache", "depends", "linux-image-amd64")
-    found = re.search(rf"Depends: linux-image-({re.escape(SERIES)}\.\S+-amd64)$", said, re.MULTILINE)
+    """Return the release that ``linux-image-amd64`` stands for today."""
+    answer = _run("apt-cache", "depends", "linux-image-amd64")
+    found = re.search(rf"Depends: linux-image-({re.escape(SERIES)}\.\S+-amd64)$", answer, re.MULTILINE)
     if not found:
         raise MissingError(f"apt offers no linux-image-amd64 of series {SERIES} (Debian 12 has one; apt-get update?)")
     return found[1]
@@ -128,7 +128,7 @@ def _unpack(release: str, scratch: Path) -> None:
 
 
 def _trim(root: Path, release: str) -> Path:
-    """Keep what is used, and make the headers work from where they lie."""
+    """Keep the files in use, and make the headers work at their new location."""
     modules = root / "lib/modules" / release
     _run("depmod", "-b", root, release)
     kept = _closure((modules / "modules.dep").read_text())
@@ -144,7 +144,9 @@ def _trim(root: Path, release: str) -> Path:
 
 
 def _closure(dependencies: str) -> set[str]:
-    """The modules of the kept folders and all that they need. ``dependencies``: modules.dep, complete per line."""
+    """Return the modules of the kept folders and all that they need. ``dependencies`` is modules.dep, complete per
+    line.
+    """
     rows = [line.partition(":") for line in dependencies.splitlines()]
     wanted = [(path, rest.split()) for path, _, rest in rows if path.removeprefix("kernel/").startswith(KEPT)]
     soft = [path for path, _, _ in rows if path.startswith(SOFT)]
@@ -157,7 +159,7 @@ def _kernel(home: Path) -> Kernel:
 
 
 def _image(home: Path) -> Path:
-    """Unpack the kernel, once. Debian's image unpacks itself, which takes seconds in an emulated machine."""
+    """Unpack the kernel once. Debian's image unpacks itself, which takes seconds in an emulated machine."""
     image = home / f"boot/vmlinux-{home.name}"
     if not image.exists():
         packed = (home / f"boot/vmlinuz-{home.name}").read_bytes()
@@ -171,7 +173,7 @@ def _image(home: Path) -> Path:
 
 
 def _module(home: Path) -> Path:
-    """Built once for each state of the sources."""
+    """Build the module once for each state of the sources."""
     sources = sorted(path for path in SOURCES.iterdir() if path.suffix in (".c", ".h") or path.name == "Kbuild")
     state = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources)).hexdigest()[:16]
     built = home / "module" / state / "nvidia-vgpu-vfio.ko"

@@ -1,4 +1,4 @@
-"""``prepare`` downloads the guest's kernel and builds its module. Without a word: boot it and print what it says."""
+"""Run the guest, and print its output. ``prepare`` downloads its kernel and builds its module instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from system.vm import kernel, machine
 
 
 def main(words: list[str]) -> int:
-    """0, or 1 when something is missing or a check failed."""
+    """Return 0, or 1 if something is missing or a check failed."""
     try:
         if words == ["prepare"]:
             print(f"the guest's kernel: {kernel.prepare(kernel.cache()).image}")

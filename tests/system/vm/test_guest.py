@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the one guest of this run of the tests said: the first process that asks starts it, the others wait."""
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Run the guest once and return its results: the first process starts it, the others wait."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with open(shared / "guest.lock", "w") as lock:
@@ -32,12 +32,14 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         book = shared / "guest.json"
         if not book.exists():
             book.write_text(json.dumps(_guest(tmp_path_factory.mktemp("guest"))))
-        said: dict[str, Any] = json.loads(book.read_text())
-        return said
+        answer: dict[str, Any] = json.loads(book.read_text())
+        return answer
 
 
 def _guest(scratch: Path) -> dict[str, Any]:
-    """``missing``: why it could not start; ``silent``: it did and never came up; else the checks and the console."""
+    """Return ``missing`` (why it could not start), ``silent`` (it started and never came up), or the checks and the
+    console.
+    """
     checks: dict[str, machine.Event] = {}
 
     def hear(event: machine.Event) -> None:
@@ -55,10 +57,12 @@ def _guest(scratch: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_in_the_guest(name: str, told: dict[str, Any]) -> None:
-    if "missing" in told:
-        pytest.skip(told["missing"])
-    assert "silent" not in told, told["silent"]
-    assert name in told["checks"], f"the guest ended before it told of this check; its console:\n{told['console']}"
-    outcome = told["checks"][name]
-    assert outcome["ok"], f"in the guest: {outcome['why']}\nits console:\n{told['console']}"
+def test_in_the_guest(name: str, reported: dict[str, Any]) -> None:
+    if "missing" in reported:
+        pytest.skip(reported["missing"])
+    assert "silent" not in reported, reported["silent"]
+    assert name in reported["checks"], (
+        f"the guest ended before it reported this check; its console:\n{reported['console']}"
+    )
+    outcome = reported["checks"][name]
+    assert outcome["ok"], f"in the guest: {outcome['why']}\nits console:\n{reported['console']}"

@@ -1,4 +1,4 @@
-"""What the guest is put together from, without starting it."""
+"""Parts of the guest, tested without a start."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_no_kernel_says_how_to_get_one(tmp_path: Path) -> None:
 
 
 def test_the_checks_run_nowhere_but_in_the_guest() -> None:
-    """They unbind drivers and replace configuration: on any other machine they must refuse before the first."""
+    # They unbind drivers and replace configuration. On any other machine they must refuse before the first.
     here = Path(__file__).resolve().parents[2]
     place = os.environ | {"PYTHONPATH": f"{here}:{here.parent / 'src'}"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""CDI files of ours that follow the GPUs."""
+"""CDI files of Aliquot that follow the GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.cdi.rules import document_errors
 from aliquot.cdi.spec import document
 from aliquot.core.model.inventory import Inventory
 from support import factory
-from support.slurmworld import sliced
+from support.slurmstate import sliced
 from unit.cdi.test_cdi_write import foreign
 
 MARKED = "ALIQUOT_CDI=v1"
@@ -34,9 +34,9 @@ def made(inventory: Inventory, **options: Any) -> dict[str, Any]:
 
 
 def followed(folder: Path, inventory: Inventory, simulated: str = "/sim/n1") -> list[str]:
-    said: list[str] = []
-    spec_updates.update_specs(inventory, said.append, simulated, (str(folder),))
-    return said
+    messages: list[str] = []
+    spec_updates.update_specs(inventory, messages.append, simulated, (str(folder),))
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def followed(folder: Path, inventory: Inventory, simulated: str = "/sim/n1") -> 
 def test_a_file_says_by_itself_how_it_is_made_again(tmp_path: Path, options: dict[str, Any], form: str) -> None:
     path = tmp_path / "odd.yaml"
     spec_files.write(str(path), made(WHOLE, **options), form=form)
-    said = followed(tmp_path, CUT)
+    answer = followed(tmp_path, CUT)
     assert dict(spec_files.read(str(tmp_path)))[str(path)] == made(CUT, **options)
     assert path.read_text().startswith("{") is (form == "json")
     if options.get("mode") != "management":
-        assert said == [f"wrote {path}, which follows the change"]
+        assert answer == [f"updated {path}"]
     assert followed(tmp_path, CUT) == []
 
 
@@ -86,12 +86,12 @@ def test_an_odd_document_does_not_stop_the_others(tmp_path: Path, odd: object) -
     (tmp_path / "a.yaml").write_text(spec_files.encoded({**first, "kind": "a.b/c", "devices": [odd]}, "json"))
     (tmp_path / "b.yaml").write_text(spec_files.encoded({**first, "kind": "a.b/d", "containerEdits": [MARKED]}, "json"))
     spec_files.write(str(tmp_path / "c.yaml"), first)
-    said = followed(tmp_path, CUT)
+    answer = followed(tmp_path, CUT)
     assert dict(spec_files.read(str(tmp_path)))[str(tmp_path / "c.yaml")] == made(CUT)
-    for line, name in zip(said, "ab", strict=False):
-        assert line.startswith(f"note: {tmp_path / name}.yaml does not follow the change: ")
-        assert line.endswith("run the 'aliquot cdi generate' command again that made it")
-    assert said[2:] == [f"wrote {tmp_path / 'c.yaml'}, which follows the change"]
+    for line, name in zip(answer, "ab", strict=False):
+        assert line.startswith(f"note: {tmp_path / name}.yaml was not updated: ")
+        assert line.endswith("repeat the 'aliquot cdi generate' command that wrote it")
+    assert answer[2:] == [f"updated {tmp_path / 'c.yaml'}"]
 
 
 def test_what_every_container_gets_stays_as_it_was(tmp_path: Path) -> None:
@@ -103,15 +103,15 @@ def test_what_every_container_gets_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_file_without_devices_rests_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     spec_files.write(str(path), made(WHOLE, names=("place",)))
-    assert followed(tmp_path, EMPTY)[0].startswith(f"took {path} away")
+    assert followed(tmp_path, EMPTY)[0].startswith(f"suspended {path}")
     assert not path.exists()
     assert followed(tmp_path, EMPTY) == []
-    assert followed(tmp_path, CUT) == [f"wrote {path}, which follows the change"]
+    assert followed(tmp_path, CUT) == [f"updated {path}"]
     assert os.listdir(tmp_path) == ["a.yaml"]
     assert dict(spec_files.read(str(tmp_path)))[str(path)] == made(CUT, names=("place",))
 
 
-def test_a_file_that_was_written_anew_is_not_replaced_by_the_one_that_rests(tmp_path: Path) -> None:
+def test_a_file_that_was_written_again_is_not_replaced_by_the_one_that_rests(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     spec_files.write(str(path), made(WHOLE, names=("place",)))
     followed(tmp_path, EMPTY)
@@ -132,7 +132,7 @@ def test_files_of_others_and_of_other_nodes_are_left_alone(tmp_path: Path) -> No
     assert yaml.safe_load((tmp_path / "nvidia.yaml").read_text())["devices"] == made(WHOLE)["devices"]
 
 
-def test_what_cannot_be_written_is_said_and_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_reported_and_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.yaml"
     spec_files.write(str(path), made(WHOLE))
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_written_is_said_and_is_no_failure(tmp_path: Path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    (said,) = followed(tmp_path, CUT)
-    assert said.startswith(f"note: {path} does not follow the change: cannot write {path}: No space left on device")
-    assert said.endswith("; run the 'aliquot cdi generate' command again that made it")
+    (answer,) = followed(tmp_path, CUT)
+    assert answer.startswith(f"note: {path} was not updated: cannot write {path}: No space left on device")
+    assert answer.endswith("; repeat the 'aliquot cdi generate' command that wrote it")
     assert followed(tmp_path / "none", CUT) == []

@@ -1,4 +1,4 @@
-"""The driver's files in trees made by hand, as packages lay them out."""
+"""The driver's files, in hand-made trees with the layouts of packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def link(root: Path, path: str, target: str) -> None:
 
 
 def debian(root: Path) -> None:
-    """A merged-usr tree as Debian and Ubuntu packages lay it out."""
+    """Create a merged-usr tree as Debian and Ubuntu packages lay it out."""
     folder = "/usr/lib/x86_64-linux-gnu"
     put(root, *(f"{folder}/{n}.so.{VERSION}" for n in ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler")))
     put(root, f"{folder}/vdpau/libvdpau_nvidia.so.{VERSION}", f"{folder}/libnvidia-egl-gbm.so.1.1.2")
@@ -65,7 +65,7 @@ def test_a_driver_of_packages(tmp_path: Path) -> None:
     ]
     assert all(m.host.startswith("/run/nvidia/driver/") for m in found.mounts)
     assert found.mounts[9].host == f"/run/nvidia/driver/usr/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"
-    assert "ro" not in found.mounts[6].options  # a socket's other end is written to
+    assert "ro" not in found.mounts[6].options  # clients write to a socket
     assert found.folders == [folder, f"{folder}/vdpau"]
     assert set(found.links) == {
         (f"libcuda.so.{VERSION}", f"{folder}/libcuda.so.1"),
@@ -98,7 +98,7 @@ def test_folders_that_only_ldconfig_knows(tmp_path: Path) -> None:
 
 
 def test_links_of_another_system_stay_inside_it(tmp_path: Path) -> None:
-    """``/lib64 -> /usr/lib64`` in a driver container means that container's."""
+    # The link ``/lib64 -> /usr/lib64`` in a driver container refers to that container's file system.
     put(tmp_path, f"/usr/lib64/libcuda.so.{VERSION}")
     link(tmp_path, "/lib64", "/usr/lib64")
     link(tmp_path, "/usr/lib64/loop", "loop")
@@ -143,20 +143,20 @@ def test_only_character_devices_are_nodes(tmp_path: Path) -> None:
     assert (null.major, null.minor) == (1, 3)
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_is_reported(tmp_path: Path) -> None:
     inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver=VERSION)
     options = CdiOptions(driver_root=str(tmp_path), hook="/nowhere/nvidia-cdi-hook")
     bare = probe_host(inventory, options).host
     assert bare is not None
     assert any("no libcuda.so of driver 570.172.08" in n for n in bare.notes)
-    assert any("/nowhere/nvidia-cdi-hook is not there" in n for n in bare.notes)
+    assert any("cannot see /nowhere/nvidia-cdi-hook" in n for n in bare.notes)
     debian(tmp_path)
     put(tmp_path, "/hook/nvidia-cdi-hook")
     options = msgspec.structs.replace(options, hook=str(tmp_path / "hook/nvidia-cdi-hook"))
-    looked = probe_host(inventory, options)
-    assert looked.host is not None
-    assert not any("libcuda" in n or "hook" in n for n in looked.host.notes)
-    hooks = document(inventory, looked)["containerEdits"]["hooks"]
+    observed = probe_host(inventory, options)
+    assert observed.host is not None
+    assert not any("libcuda" in n or "hook" in n for n in observed.host.notes)
+    hooks = document(inventory, observed)["containerEdits"]["hooks"]
     assert [h["args"][:2] for h in hooks] == [
         ["nvidia-cdi-hook", "create-symlinks"],
         ["nvidia-cdi-hook", "update-ldcache"],
@@ -194,14 +194,14 @@ def test_newer_hooks_are_called_where_the_program_has_them(
     assert all(each[first + 1 :] == [] for each in args if each[first] in has[1:])
     managing = document(inventory, probe_host(inventory, msgspec.structs.replace(options, mode="management")))
     names = [h["args"][first] for h in managing["containerEdits"]["hooks"]]
-    assert "disable-device-node-modification" not in names, "who manages the node may make its nodes"
+    assert "disable-device-node-modification" not in names, "an administrator of the node may create its device nodes"
 
 
 def test_a_driver_root_elsewhere_is_named_as_runtimes_see_it(tmp_path: Path) -> None:
-    """An agent in a container reads the driver at one path; the runtime on the host mounts it from another."""
+    # An agent in a container reads the driver at one path. The runtime on the host mounts it from another path.
     debian(tmp_path)
     inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver=VERSION)
-    looked = probe_host(inventory, CdiOptions(driver_root="/run/nvidia/driver", local_driver_root=str(tmp_path)))
-    assert looked.host is not None
-    assert {os.path.commonpath([m.host, "/run/nvidia/driver"]) for m in looked.host.mounts} == {"/run/nvidia/driver"}
-    assert probe_host(inventory, looked) is looked
+    observed = probe_host(inventory, CdiOptions(driver_root="/run/nvidia/driver", local_driver_root=str(tmp_path)))
+    assert observed.host is not None
+    assert {os.path.commonpath([m.host, "/run/nvidia/driver"]) for m in observed.host.mounts} == {"/run/nvidia/driver"}
+    assert probe_host(inventory, observed) is observed

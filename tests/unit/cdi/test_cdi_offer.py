@@ -1,4 +1,4 @@
-"""What the device plugin offers, containers can be given: every id is a CDI name, and opens the same nodes."""
+"""Devices of the device plugin in CDI files: every id is a CDI name and opens the same device nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CDI's own rules, broken one at a time."""
+"""Violations of CDI's own rules, one at a time."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_a_good_document_has_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
-        (set_in("cdiVersion", "0.4.0"), "too low: it takes 0.5.0"),
+        (set_in("cdiVersion", "0.4.0"), "too low: its fields need 0.5.0"),
         (set_in("cdiVersion", "9.0.0"), "not a version"),
         (set_in("kind", "nvidia.com"), "not vendor/class"),
         (set_in("kind", "9vidia.com/gpu"), "not a CDI vendor"),
@@ -52,18 +52,18 @@ def test_a_good_document_has_no_fault() -> None:
         (set_in("devices", 1, "name", "0:1"), "two devices are named 0:1"),
         (set_in("devices", 1, "name", "1g.10gb+me"), "not a name that CDI allows"),
         (set_in("devices", 1, "name", "a:"), "not a name that CDI allows"),
-        (set_in("devices", 1, "containerEdits", {}), "changes nothing"),
-        (set_in("devices", 1, "note", "x"), "no field note is known"),
-        (set_in("devices", 1, "containerEdits", "env", ["A"]), "sets no variable"),
+        (set_in("devices", 1, "containerEdits", {}), "containerEdits are empty"),
+        (set_in("devices", 1, "note", "x"), "unknown field note"),
+        (set_in("devices", 1, "containerEdits", "env", ["A"]), "'A' is not NAME=VALUE"),
         (set_in("devices", 0, "containerEdits", "deviceNodes", 0, "type", "z"), "has the type 'z'"),
         (set_in("devices", 0, "containerEdits", "deviceNodes", 0, "permissions", "rx"), "has the permissions 'rx'"),
-        (set_in("devices", 0, "containerEdits", "deviceNodes", 0, "major", "195"), "major is str"),
-        (set_in("containerEdits", "mounts", 0, "hostPath", ""), "no hostPath"),
-        (set_in("containerEdits", "mounts", 0, "readonly", True), "no field readonly is known"),
-        (set_in("containerEdits", "hooks", 0, "hookName", "later"), "there is no hook 'later'"),
+        (set_in("devices", 0, "containerEdits", "deviceNodes", 0, "major", "195"), "major has the type str"),
+        (set_in("containerEdits", "mounts", 0, "hostPath", ""), "hostPath is missing"),
+        (set_in("containerEdits", "mounts", 0, "readonly", True), "unknown field readonly"),
+        (set_in("containerEdits", "hooks", 0, "hookName", "later"), "unknown hook 'later'"),
     ],
 )
-def test_each_rule_is_watched(change: Callable[[dict[str, Any]], None], said: str) -> None:
+def test_each_rule_is_watched(change: Callable[[dict[str, Any]], None], output: str) -> None:
     broken = copy.deepcopy(GOOD)
     change(broken)
-    assert any(said in fault for fault in rules.document_errors(broken)), rules.document_errors(broken)
+    assert any(output in fault for fault in rules.document_errors(broken)), rules.document_errors(broken)

@@ -1,4 +1,4 @@
-"""CDI documents from inventories: what each container may open, under which names."""
+"""CDI documents from inventories: which names they contain, and what a container may open through each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MACHINE = CdiHost(majors=Majors(gpu=195, uvm=511, caps=238))
 
 
 def caps(gpu: Gpu) -> Gpu:
-    """The GPU with the capability minors that the kernel would give (see ``nvml.capability_minors``)."""
+    """Return the GPU with the capability minors that the kernel would assign (see ``nvml.capability_minors``)."""
 
     def filled(i: GpuInstance) -> GpuInstance:
         base = 3 + 135 * gpu.minor + 9 * i.id
@@ -34,7 +34,7 @@ def caps(gpu: Gpu) -> Gpu:
 
 
 def node(*instances: str, product: str = "a100-sxm4-40gb*2") -> Inventory:
-    """A node whose first GPU has these instances."""
+    """Build a node whose first GPU has these instances."""
     made = factory.with_instances(factory.inventory(product), 0, *instances)
     return msgspec.structs.replace(made, gpus=tuple(caps(g) for g in made.gpus))
 
@@ -47,7 +47,7 @@ def document(inventory: Inventory, **options: Any) -> dict[str, Any]:
 
 
 def opened(made: dict[str, Any], name: str) -> list[str]:
-    """The device nodes of one device."""
+    """Return the device nodes of one device."""
     edits = next(d["containerEdits"] for d in made["devices"] if d["name"] == name)
     return [n["path"] for n in edits["deviceNodes"]]
 
@@ -140,15 +140,15 @@ def test_a_gpu_in_mig_mode_is_whole_only_if_asked_for() -> None:
 def test_gpus_that_containers_cannot_have_are_left_out() -> None:
     inventory = factory.inventory("a100-sxm4-40gb*3")
     lost = msgspec.structs.replace(inventory.gpus[0], lost=True)
-    given_away = msgspec.structs.replace(inventory.gpus[1], passthrough=True)
-    made = document(msgspec.structs.replace(inventory, gpus=(lost, given_away, inventory.gpus[2])))
+    passed_through = msgspec.structs.replace(inventory.gpus[1], passthrough=True)
+    made = document(msgspec.structs.replace(inventory, gpus=(lost, passed_through, inventory.gpus[2])))
     assert opened(made, "all") == ["/dev/nvidia2"]
     assert names(made) == [inventory.gpus[2].uuid, "2", "0000:47:00.0", "all"]
 
 
 @pytest.mark.parametrize("mode", ["workload", "management"])
-def test_a_lost_gpu_takes_no_other_away(mode: str) -> None:
-    """What a driver does not say of it any more, the minor of its node among it, is not needed."""
+def test_a_lost_gpu_hides_no_other(mode: str) -> None:
+    # The CDI document does not need facts that the driver no longer reports, including the minor of the GPU's node.
     made = node("1g.5gb@0")
     gone = msgspec.structs.replace(made.gpus[1], lost=True, minor=-1)
     found = document(msgspec.structs.replace(made, gpus=(made.gpus[0], gone)), mode=mode)
@@ -198,6 +198,6 @@ def test_without_the_hook_libraries_have_their_links_names() -> None:
     assert {"ro", "nosuid", "nodev", "bind"} == set(common["mounts"][0]["options"])
 
 
-def test_nvidias_older_hook_is_told_to_stay_away() -> None:
+def test_nvidias_older_hook_is_disabled() -> None:
     for options in ({}, {"mode": "management"}, {"simulated": "/s"}):
         assert "NVIDIA_VISIBLE_DEVICES=void" in document(node("1g.5gb@0"), **options)["containerEdits"]["env"]

@@ -1,4 +1,4 @@
-"""CDI files on disk: whole, ours, and no device twice."""
+"""CDI files on disk: complete, owned by Aliquot, and without duplicate devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(**options: Any) -> dict[str, Any]:
 
 
 def foreign(path: Path, document: dict[str, Any]) -> None:
-    """What nvidia-ctk would have written."""
+    """Write a file as nvidia-ctk would."""
     plain = document | {"containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}}
     path.write_text(yaml.safe_dump(plain))
 
@@ -40,7 +40,7 @@ def test_both_forms_say_the_same(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path / "sub") == [name]
 
 
-def test_a_write_that_fails_leaves_the_former_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_previous_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "a.yaml")
     write.write(path, made())
     before = (tmp_path / "a.yaml").read_bytes()
@@ -55,13 +55,13 @@ def test_a_write_that_fails_leaves_the_former_file_whole(tmp_path: Path, monkeyp
     assert os.listdir(tmp_path) == ["a.yaml"]
 
 
-def test_a_directory_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write"):
         write.write(str(tmp_path / "file/a.yaml"), made())
 
 
-def test_somebody_elses_file_is_kept_unless_forced(tmp_path: Path) -> None:
+def test_a_foreign_file_is_kept_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "nvidia.com-gpu.yaml"
     foreign(path, made())
     with pytest.raises(BlockedError, match="Aliquot did not write it"):
@@ -79,7 +79,7 @@ def test_two_files_never_name_the_same_device(tmp_path: Path) -> None:
     with pytest.raises(BlockedError, match="same names") as caught:
         refresh(NODE, OPTIONS, str(tmp_path))
     assert "nvidia-cdi-refresh" in (caught.value.next_step or "")
-    assert "both would have 0, 1, all" in caught.value.details
+    assert "names in both files: 0, 1, all" in caught.value.details
     refresh(NODE, msgspec.structs.replace(OPTIONS, vendor="aliquot.dev"), str(tmp_path))
     refresh(NODE, msgspec.structs.replace(OPTIONS, names=("uuid",), all_device=False), str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["aliquot.dev-gpu.yaml", "nvidia.com-gpu.yaml", "nvidia.yaml"]
@@ -101,7 +101,7 @@ def test_a_refresh_follows_the_node_and_ends_with_its_last_device(tmp_path: Path
     assert not path.exists()
     foreign(path, made())
     refresh(empty, OPTIONS, str(tmp_path))
-    assert path.exists()  # not ours to take away
+    assert path.exists()  # Aliquot does not own it
 
 
 def test_the_management_document_has_a_file_of_its_own(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_management_document_has_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_management_file_is_handed_from_tool_to_tool(tmp_path: Path) -> None:
-    """NVIDIA's toolkit writes that very file; a second one beside it would still make both unusable."""
+    # NVIDIA's toolkit writes the same file. A second file next to it would make both unusable.
     managing = msgspec.structs.replace(OPTIONS, mode="management")
     path = tmp_path / "management.nvidia.com-gpu.yaml"
     foreign(path, made(mode="management"))
@@ -124,7 +124,7 @@ def test_the_management_file_is_handed_from_tool_to_tool(tmp_path: Path) -> None
 def test_a_document_that_runtimes_would_refuse_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(AliquotError, match="not a valid CDI document") as caught:
         write.write(str(tmp_path / "a.yaml"), made() | {"cdiVersion": "0.3.0"})
-    assert caught.value.details == ("version 0.3.0 is too low: it takes 0.5.0",)
+    assert caught.value.details == ("version 0.3.0 is too low: its fields need 0.5.0",)
     assert os.listdir(tmp_path) == []
 
 
@@ -132,16 +132,16 @@ def test_json_and_yaml_are_read_alike(tmp_path: Path) -> None:
     spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "0:1", "containerEdits": {}}]}
     for form in ("json", "yaml"):
         (tmp_path / f"a.{form}").write_text(write.encoded(spec, form))
-    # A JSON file may also be one that only YAML's readers take.
+    # A JSON file may also contain text that only YAML readers accept.
     (tmp_path / "b.json").write_text("{kind: nvidia.com/gpu, devices: [], # a comment\n}")
     (tmp_path / "c.json").write_text('{"kind": 7}')
     assert [found for _, found in write.read(str(tmp_path))] == [spec, spec, {"kind": "nvidia.com/gpu", "devices": []}]
 
 
-OTHERS = "somebody else's notes\n"
+OTHERS = "notes of another program\n"
 
 
-def test_a_resting_file_of_somebody_else_is_neither_taken_away_nor_replaced(tmp_path: Path) -> None:
+def test_a_resting_foreign_file_is_neither_removed_nor_replaced(tmp_path: Path) -> None:
     path, other = tmp_path / "a.yaml", tmp_path / "a.yaml.resting"
     other.write_text(OTHERS)
     (tmp_path / "b.yaml.resting").write_text(write.encoded({"kind": "a.b/c", "devices": []}, "json"))

@@ -1,4 +1,4 @@
-"""What is well does not look like an alarm, and nothing is said to be a change of no GPUs."""
+"""Healthy values do not look like alerts, and changes without GPUs have a clear title."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from support import factory
     [
         ("", (), "A change that reached no GPU"),
         ("", ("0",), "A change of GPU 0"),
-        ("the record", (), "What was asked last, again"),
+        ("the record", (), "Last request applied again"),
         ("train", (), "train"),
-        ("train", ("0", "1"), "train, on 2 GPUs"),
+        ("train", ("0", "1"), "train on 2 GPUs"),
     ],
 )
 def test_a_change_is_named_after_the_gpus_that_it_reached(name: str, gpus: tuple[str, ...], title: str) -> None:
@@ -27,9 +27,9 @@ def test_a_change_is_named_after_the_gpus_that_it_reached(name: str, gpus: tuple
 
 
 def test_a_zero_of_problems_is_calm() -> None:
-    look = ObservedNode("one", factory.inventory("a30*2"), 1.0, revision=1)
-    figures = {figure.what: figure for figure in headline([(look, summarize(look))])}
-    assert {figures[what].mood for what in ("GPUs with holes", "nodes drifted", "nodes do not answer")} == {"calm"}
+    observation = ObservedNode("one", factory.inventory("a30*2"), 1.0, revision=1)
+    figures = {figure.what: figure for figure in headline([(observation, summarize(observation))])}
+    assert {figures[what].mood for what in ("GPUs with holes", "nodes with drift", "nodes not responding")} == {"calm"}
     stale = ObservedNode("one", None, 1.0, "it does not answer", revision=1)
-    (alarm,) = [f for f in headline([(stale, summarize(stale))]) if f.what == "node does not answer"]
+    (alarm,) = [f for f in headline([(stale, summarize(stale))]) if f.what == "node not responding"]
     assert (alarm.number, alarm.mood) == ("1", "bad")

@@ -1,4 +1,4 @@
-"""Forms become requests: every field, every kind, and every fault in one answer."""
+"""Conversion of forms to requests: every field, every kind, and all errors at once."""
 
 from __future__ import annotations
 
@@ -97,27 +97,27 @@ def test_what_is_in_use_is_treated_as_asked() -> None:
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"ask": "nothing"}, "nobody can ask for 'nothing' here"),
-        ({}, "what is asked is missing"),
-        ({**CUT, "node": ["n1", "n2"]}, "the node is given 2 times, and differently"),
+        ({"ask": "nothing"}, "unknown kind of request 'nothing'"),
+        ({}, "the kind of request is missing"),
+        ({**CUT, "node": ["n1", "n2"]}, "the node has 2 different values"),
         ({**CUT, "node": "n" * (MOST_TEXT + 1)}, f"the node is longer than {MOST_TEXT} characters"),
-        ({**CUT, "node": "n\x00"}, "the node has characters that cannot be printed"),
+        ({**CUT, "node": "n\x00"}, "the node has unprintable characters"),
         ({**CUT, "gpu": "nonsense"}, "the GPU: "),
-        ({**CUT, "policy": "ask"}, "'ask' is no way to treat what is in use"),
-        ({**CUT, "timeout_s": "-1"}, "'-1' is no number of seconds to wait"),
-        ({**CUT, "timeout_s": "86401"}, "'86401' is no number of seconds to wait"),
-        ({**CUT, "timeout_s": "soon"}, "'soon' is no number of seconds to wait"),
-        ({"ask": "config", "config": "x"}, "no node is chosen: tick at least one"),
+        ({**CUT, "policy": "ask"}, "invalid policy 'ask' for held instances"),
+        ({**CUT, "timeout_s": "-1"}, "invalid time to wait '-1'"),
+        ({**CUT, "timeout_s": "86401"}, "invalid time to wait '86401'"),
+        ({**CUT, "timeout_s": "soon"}, "invalid time to wait 'soon'"),
+        ({"ask": "config", "config": "x"}, "no node is selected: select at least one"),
         (
             {"ask": "config", "config": "x", "nodes": [f"n{n}" for n in range(MOST_ENTRIES + 1)]},
-            f"{MOST_ENTRIES + 1} entries are more than {MOST_ENTRIES}",
+            f"{MOST_ENTRIES + 1} entries are selected: select at most {MOST_ENTRIES}",
         ),
-        ({"ask": "functions", "gpus": "a", "on": "maybe"}, "virtual functions is on or off, not 'maybe'"),
-        ({"ask": "layout", "node": "n", "gpu": GPU, "count.1g.5gb": "x"}, "'x' is no number of 1g.5gb"),
-        ({"ask": "layout", "node": "n", "gpu": GPU, "count.1g.5gb": "-1"}, "'-1' is no number of 1g.5gb"),
+        ({"ask": "functions", "gpus": "a", "on": "maybe"}, "invalid value 'maybe' for virtual functions"),
+        ({"ask": "layout", "node": "n", "gpu": GPU, "count.1g.5gb": "x"}, "invalid number of 1g.5gb 'x'"),
+        ({"ask": "layout", "node": "n", "gpu": GPU, "count.1g.5gb": "-1"}, "invalid number of 1g.5gb '-1'"),
     ],
 )
-def test_a_fault_is_told(fields: dict[str, Any], fault: str) -> None:
+def test_a_fault_is_reported(fields: dict[str, Any], fault: str) -> None:
     (found,) = _faults(**fields)
     assert found.startswith(fault)
 
@@ -130,6 +130,6 @@ def test_as_much_as_fits_is_taken() -> None:
     assert (len(found.config), len(found.nodes)) == (MOST_TEXT, MOST_ENTRIES)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     assert _faults(ask="cut", gpu="x", policy="ask")[:1] == ["the node is missing"]
     assert len(_faults(ask="cut", gpu="x", policy="ask")) == 4

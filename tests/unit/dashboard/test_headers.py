@@ -1,4 +1,4 @@
-"""The guard before the page: what is cut off, what breaks, and by which names the page is reached."""
+"""The security middleware: interrupted requests, internal errors, and allowed host names."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_an_answer_has_the_headers_and_keeps_its_own() -> None:
 @pytest.mark.parametrize(
     ("error", "level", "text"),
     [
-        (asyncio.CancelledError(), "INFO", "GET /x was cut off by the end of the page"),
-        (ZeroDivisionError(), "ERROR", "GET /x broke"),
+        (asyncio.CancelledError(), "INFO", "GET /x was interrupted by the shutdown"),
+        (ZeroDivisionError(), "ERROR", "internal error in GET /x"),
     ],
 )
 def test_what_does_not_end_well_is_logged_once(

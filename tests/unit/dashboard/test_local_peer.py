@@ -1,4 +1,4 @@
-"""Whose program asks: known for a connection within this machine alone."""
+"""The user of a client, which is known only for connections within the host."""
 
 from __future__ import annotations
 

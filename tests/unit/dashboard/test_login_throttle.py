@@ -1,4 +1,4 @@
-"""How long a wrong token and its address wait."""
+"""The delays of wrong tokens and their addresses."""
 
 from __future__ import annotations
 

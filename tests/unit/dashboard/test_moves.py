@@ -1,4 +1,4 @@
-"""An instance that is destroyed to come again elsewhere is told as one that moves, by the plan and by the page."""
+"""The plan and the page report an instance that is destroyed and created again elsewhere as moved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOLDER = Holder("process", "4711", "python")
 
 
 def node(*instances: str, held: tuple[int, ...] = ()) -> Inventory:
-    """One A100 with these; ``held`` are numbers among them."""
+    """Build an A100 with these instances. ``held`` are the indexes of the held ones."""
     made = factory.with_instances(factory.inventory(A100), 0, *instances)
     gpu = made.gpus[0]
     cut = tuple(
@@ -53,8 +53,8 @@ def test_what_makes_room_moves_and_what_was_asked_for_is_asked_for() -> None:
         FitInstance(node="n", gpu=seen.gpus[0].pci, profile="4g.20gb"), {"n": NodeObservation(seen)}, None, _same
     )
     assert [(a.verb, a.what, a.reason) for a in made.actions] == [
-        ("destroy", "1g.5gb at 1:1", "moves to 6:1, in the way of 4g.20gb at 0:4"),
-        ("create", "4g.20gb at 0:4", 'asked by "one more 4g.20gb"'),
+        ("destroy", "1g.5gb at 1:1", "moves to 6:1, blocks 4g.20gb at 0:4"),
+        ("create", "4g.20gb at 0:4", 'requested by "one more 4g.20gb"'),
         ("create", "1g.5gb at 6:1", "moved from 1:1"),
     ]
     assert [(gone.what, again.what) for gone, again in plan_text.moves(made.actions)] == [
@@ -68,23 +68,23 @@ def _same(step: str, node: str) -> str:
 
 def test_a_cut_tells_it_too() -> None:
     assert reasons(asked_for(node("1g.5gb@1"), "4g.20gb,1g.5gb")) == [
-        "destroy 1g.5gb 1:1: moves to 6:1, in the way of 4g.20gb at 0:4",
-        "create 4g.20gb 0:4: asked",
+        "destroy 1g.5gb 1:1: moves to 6:1, blocks 4g.20gb at 0:4",
+        "create 4g.20gb 0:4: requested",
         "create 1g.5gb 6:1: moved from 1:1",
     ]
 
 
 def test_a_place_that_was_asked_for_is_no_move() -> None:
     assert reasons(asked_for(node("1g.5gb@1"), "4g.20gb,1g.5gb@5")) == [
-        "destroy 1g.5gb 1:1: in the way of 4g.20gb at 0:4",
-        "create 4g.20gb 0:4: asked",
-        "create 1g.5gb 5:1: asked",
+        "destroy 1g.5gb 1:1: blocks 4g.20gb at 0:4",
+        "create 4g.20gb 0:4: requested",
+        "create 1g.5gb 5:1: requested",
     ]
 
 
 def test_what_is_on_a_held_one_ends_it_does_not_move() -> None:
     (gone, *made) = reasons(asked_for(node("1g.5gb@1", held=(0,)), "4g.20gb,1g.5gb", "force"))
-    assert gone == ("destroy 1g.5gb 1:1: in the way of 4g.20gb at 0:4; held by process 4711 (python), policy force")
+    assert gone == ("destroy 1g.5gb 1:1: blocks 4g.20gb at 0:4; held by process 4711 (python), policy force")
     assert not any("moved" in each for each in made)
 
 
@@ -105,5 +105,5 @@ def test_both_ends_name_each_other(taken: set[int], wanted: str) -> None:
         for place, why in came.items()
         if why.startswith("moved")
     }
-    assert len(moved) == len(gone), "each comes again: as many are wanted as there were"
+    assert len(moved) == len(gone), "each is created again: the same number is requested"
     assert all(gone[was].startswith(f"moves to {place}") for place, was in moved.items())

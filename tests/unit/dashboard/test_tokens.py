@@ -1,4 +1,4 @@
-"""A token is compared as a whole: one whose digest begins or ends like the right one's is refused."""
+"""Comparison of whole tokens: one whose digest begins or ends like the valid one's is refused."""
 
 from __future__ import annotations
 
@@ -23,46 +23,48 @@ PLACES = (0, 15, -1)
 
 
 def _alike(token: str, place: int) -> str:
-    """Another token whose digest has the same byte there."""
+    """Find another token whose digest has the same byte there."""
     return next(word for word in map(str, count()) if digest(word)[place] == digest(token)[place])
 
 
 @pytest.fixture
-def door() -> TokenAuthenticator:
+def authenticator() -> TokenAuthenticator:
     return TokenAuthenticator(TOKEN, ANN, "")
 
 
-def test_the_right_token_is_admitted(door: TokenAuthenticator) -> None:
-    assert asyncio.run(door.admit(TOKEN)) is ANN
+def test_the_right_token_is_admitted(authenticator: TokenAuthenticator) -> None:
+    assert asyncio.run(authenticator.admit(TOKEN)) is ANN
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_token_with_a_digest_that_is_alike_in_part_is_not(place: int, door: TokenAuthenticator) -> None:
-    assert asyncio.run(door.admit(_alike(TOKEN, place))) is None
+def test_a_token_with_a_digest_that_is_alike_in_part_is_not(place: int, authenticator: TokenAuthenticator) -> None:
+    assert asyncio.run(authenticator.admit(_alike(TOKEN, place))) is None
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nor_is_a_ticket(place: int, door: TokenAuthenticator) -> None:
-    ticket = door.ticket()
-    assert door.redeem(_alike(ticket, place)) is None
-    assert door.redeem(ticket) is ANN
-    assert door.redeem(ticket) is None, "once"
+def test_nor_is_a_ticket(place: int, authenticator: TokenAuthenticator) -> None:
+    ticket = authenticator.ticket()
+    assert authenticator.redeem(_alike(ticket, place)) is None
+    assert authenticator.redeem(ticket) is ANN
+    assert authenticator.redeem(ticket) is None, "once"
 
 
-def test_a_ticket_holds_for_its_time_and_no_longer(door: TokenAuthenticator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_holds_for_its_time_and_no_longer(
+    authenticator: TokenAuthenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    ticket = door.ticket()
+    ticket = authenticator.ticket()
     now += TICKET_S + 1
-    assert door.redeem(ticket) is None
+    assert authenticator.redeem(ticket) is None
     now -= 1
-    assert door.redeem(ticket) is ANN
+    assert authenticator.redeem(ticket) is ANN
 
 
-def test_a_new_ticket_voids_the_one_before(door: TokenAuthenticator) -> None:
-    first, second = door.ticket(), door.ticket()
-    assert door.redeem(first) is None
-    assert door.redeem(second) is ANN
+def test_a_new_ticket_voids_the_one_before(authenticator: TokenAuthenticator) -> None:
+    first, second = authenticator.ticket(), authenticator.ticket()
+    assert authenticator.redeem(first) is None
+    assert authenticator.redeem(second) is ANN
 
 
 @pytest.mark.parametrize("given", ["", "s", "secre", "secret ", "Secret", "xecret", "secrex", "\ud800"])
@@ -71,8 +73,10 @@ def test_a_secret_of_a_form_is_compared_as_a_whole(given: str) -> None:
     assert same("secret", "secret")
 
 
-def test_secrets_are_compared_in_constant_time(door: TokenAuthenticator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long an answer takes does not tell how much of a guess is right."""
+def test_secrets_are_compared_in_constant_time(
+    authenticator: TokenAuthenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response time does not reveal how much of a guess is right."""
     compared: list[tuple[bytes, bytes]] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -81,9 +85,9 @@ def test_secrets_are_compared_in_constant_time(door: TokenAuthenticator, monkeyp
 
     monkeypatch.setattr("aliquot.dashboard.security.token_authenticator.hmac", SimpleNamespace(compare_digest=compare))
     monkeypatch.setattr("aliquot.dashboard.security.csrf.hmac", SimpleNamespace(compare_digest=compare))
-    ticket = door.ticket()
-    asyncio.run(door.admit("guess"))
-    door.redeem("guess")
+    ticket = authenticator.ticket()
+    asyncio.run(authenticator.admit("guess"))
+    authenticator.redeem("guess")
     same("guess", "secret")
     wanted = [(digest("guess"), digest(TOKEN)), (digest("guess"), digest(ticket)), (b"guess", b"secret")]
     assert compared == wanted

@@ -1,4 +1,4 @@
-"""State files: whole or not at all, on disk, one writer at a time."""
+"""State files: complete or absent, on disk, one writer at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.foundation.lock import exclusive
 
 
 def test_on_disk_before_it_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new content is synced before it gets the name, and the name before the call returns."""
+    # The new content is synced before it gets the name, and the name before the call returns.
     steps: list[str] = []
     real_sync, real_replace = os.fsync, os.replace
 
@@ -31,7 +31,7 @@ def test_on_disk_before_it_is_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", replace)
     store.replace(str(tmp_path / "lib" / "map"), b"one")
-    assert steps[1:] == ["sync .map.N.tmp", "rename", "sync lib"], "after the folder that names the new one"
+    assert steps[1:] == ["sync .map.N.tmp", "rename", "sync lib"], "after the parent of the new folder"
     assert (tmp_path / "lib" / "map").read_bytes() == b"one"
 
 
@@ -57,7 +57,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         pass
     denied = store.denied("x", PermissionError(13, "no"))
     assert isinstance(denied, PermissionDeniedError)
-    assert isinstance(denied, StorageError), "who goes on without a state file does so for each reason"
+    assert isinstance(denied, StorageError), "a caller that continues without a state file does so for each reason"
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     ("number", "step"),
     [
         (28, "free space there"),
-        (40, "remove the link"),
+        (40, "remove the symbolic link"),
         (30, "mount that file system writable"),
         (5, "dmesg"),
         (20, "make it"),
@@ -96,13 +96,13 @@ def test_the_next_step_is_for_what_failed(number: int, step: str) -> None:
 
 
 def test_folders_are_for_all_to_read_and_for_their_owner_to_write(tmp_path: Path) -> None:
-    former = os.umask(0)
+    previous = os.umask(0)
     try:
         store.replace(str(tmp_path / "lib" / "map"), b"")
         with exclusive(str(tmp_path / "run" / "map")):
             pass
     finally:
-        os.umask(former)
+        os.umask(previous)
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("lib", "run")] == [0o755, 0o755]
     assert (tmp_path / "lib" / "map").stat().st_mode & 0o777 == 0o644
 

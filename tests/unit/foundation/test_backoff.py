@@ -1,4 +1,4 @@
-"""Pauses after failures in a row."""
+"""Back-off after consecutive failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that runs to its end is bounded in time and output, and leaves no group of processes behind."""
+"""Programs that run to their end: bounded in time and output, without remaining process groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_its_status_and_both_streams() -> None:
 
 
 def test_both_streams_in_one() -> None:
-    assert sh("echo out; echo err >&2", merged=True) == (0, "out\nerr\n", "")
+    assert sh("echo out; echo err >&2", output="merged") == (0, "out\nerr\n", "")
 
 
 def test_it_reads_text_or_nothing() -> None:
@@ -50,9 +50,9 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
     until(lambda: all(ended(int(pid)) for pid in pids.read_text().split()))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python: it is still running
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python warns that it is still running
 def test_a_program_that_the_kernel_does_not_let_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sleeps uninterruptibly takes no signal: here it is stopped, and the signal gets lost."""
+    # A program in an uninterruptible sleep takes no signal. The test stops the program and drops the signal.
     monkeypatch.setattr(bounded, "KILLED_S", 0.3)
     killed: list[int] = []
     with monkeypatch.context() as kernel:
@@ -68,7 +68,7 @@ def test_a_program_that_the_kernel_does_not_let_end_is_left(monkeypatch: pytest.
 
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_output_without_end_is_cut_off(stream: str) -> None:
-    with pytest.raises(OSError, match="says more than 1 MiB"):
+    with pytest.raises(OSError, match="writes more than 1 MiB"):
         sh(f"while :; do printf %65536s >&{stream}; done", most=1 << 20)
 
 
@@ -107,7 +107,7 @@ def test_another_thread_stops_it() -> None:
 
 
 def test_shown_output_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    assert sh("echo out; echo err >&2", shown=True) == (0, "", "")
+    assert sh("echo out; echo err >&2", output="shown") == (0, "", "")
     assert sorted(capfd.readouterr().err.split()) == ["err", "out"]
 
 
@@ -118,7 +118,7 @@ def test_one_that_is_not_there() -> None:
 
 class TestAStarter:
     def test_the_daemon_lives_on_and_may_write(self, tmp_path: Path) -> None:
-        """To a pipe that is closed it could not."""
+        # It could not write to a closed pipe.
         mark = tmp_path / "mark"
         daemon = f"trap '' PIPE; sleep 0.3; echo more && echo well > {mark}"
         ran = bounded.run_starter(["/bin/sh", "-c", f"echo started; ({daemon}) &"], 20.0)

@@ -14,11 +14,11 @@ from aliquot.foundation.driver_calls import DriverCall
 from aliquot.foundation.signals import uninterrupted
 from support.processes import until
 
-HANGS_S = 1.2  # more than the grace that a command gets which only reads
+HANGS_S = 1.2  # more than the grace period of a command that only reads
 
 
 class Seen:
-    """A watchdog under test: what it reported, and the exit codes that it wanted to leave with."""
+    """A watchdog under test: its reports, and the exit codes with which it would exit."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -30,10 +30,10 @@ class Seen:
 
 @pytest.fixture(autouse=True)
 def heard() -> object:
-    """Python's handlers do nothing here: the main thread counts as one that waits inside a library."""
-    former = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    """Make Python's signal handlers do nothing: the main thread counts as one that waits inside a library."""
+    previous = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
-    for number, handler in former.items():
+    for number, handler in previous.items():
         signal.signal(number, handler)
 
 
@@ -51,7 +51,7 @@ def test_a_call_that_hangs_is_reported_and_rarely_again() -> None:
     with seen.watchdog(), DriverCall("reading the MIG mode", "0000:07:00.0"):
         until(lambda: len(seen.lines) == 2)
     assert seen.lines[0].startswith("waiting: the driver has not returned from reading the MIG mode (GPU 0000:07:00.0)")
-    assert seen.lines[0].endswith("; Ctrl-C ends the command")
+    assert seen.lines[0].endswith("; press Ctrl-C to end the command")
     assert seen.codes == []
 
 
@@ -94,7 +94,7 @@ def test_a_change_is_given_up_only_once_its_call_hangs() -> None:
         until(lambda: seen.codes)
         assert time.monotonic() - began >= HANGS_S
     assert seen.codes[0] == 143
-    assert "the journal has what was begun" in seen.lines[-1]
+    assert "the journal has recorded the change" in seen.lines[-1]
 
 
 def test_a_change_whose_call_may_take_long_is_left_at_once_by_a_second_ctrl_c() -> None:
@@ -104,29 +104,29 @@ def test_a_change_whose_call_may_take_long_is_left_at_once_by_a_second_ctrl_c() 
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.1)
         until(lambda: seen.lines)
-        assert seen.lines[-1].endswith("; the command is ended when it returns, or now by Ctrl-C")
+        assert seen.lines[-1].endswith("; the command ends when it returns, or now if you press Ctrl-C")
         time.sleep(HANGS_S / 2)
-        assert seen.codes == [], "what came before the offer did not take it up"
-        for number in (signal.SIGTERM, signal.SIGHUP):  # a session that ends sends both
+        assert seen.codes == [], "an earlier signal did not accept the offer"
+        for number in (signal.SIGTERM, signal.SIGHUP):  # the end of a session sends both
             os.kill(os.getpid(), number)
         time.sleep(HANGS_S / 2)
         assert seen.codes == []
         os.kill(os.getpid(), signal.SIGINT)
         until(lambda: seen.codes)
     assert seen.codes[0] == 130
-    assert "the journal has what was begun" in seen.lines[-1]
+    assert "the journal has recorded the change" in seen.lines[-1]
 
 
 def test_the_first_signal_during_a_call_that_was_reported_says_what_happens_now() -> None:
     seen = Seen()
     with seen.watchdog(), uninterrupted(), DriverCall("resetting", bound_s=60):
         until(lambda: seen.lines)
-        assert seen.lines[0].endswith("; Ctrl-C ends the command")
+        assert seen.lines[0].endswith("; press Ctrl-C to end the command")
         began = time.monotonic()
         os.kill(os.getpid(), signal.SIGTERM)
         until(lambda: len(seen.lines) == 2)
         assert time.monotonic() - began < HANGS_S / 2
-        assert seen.lines[1].endswith("; the command is ended when it returns, or now by Ctrl-C")
+        assert seen.lines[1].endswith("; the command ends when it returns, or now if you press Ctrl-C")
         os.kill(os.getpid(), signal.SIGINT)
         until(lambda: seen.codes)
     assert seen.codes[0] == 143

@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: heard between two acts, once, and by nothing that ignored them before."""
+"""Signals that ask a command to end: handled between two actions, once, and not if they were ignored before."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    former = {number: signal.getsignal(number) for number in ENDING}
+    previous = {number: signal.getsignal(number) for number in ENDING}
     for number in ENDING:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     yield
-    for number, handler in former.items():
+    for number, handler in previous.items():
         signal.signal(number, handler)
 
 
@@ -83,7 +83,7 @@ def test_the_first_one_stops_and_the_next_ones_do_nothing(number: signal.Signals
     assert (caught.value.number, str(caught.value), done) == (number, number.name, ["went back"])
 
 
-def test_a_handler_that_somebody_has_set_is_not_replaced() -> None:
+def test_a_handler_that_is_set_already_is_not_replaced() -> None:
     heard: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     with stoppable():

@@ -1,4 +1,4 @@
-"""What is a number, and what only looks like one."""
+"""Parsing of numbers, and of text that only looks like one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which driver calls have not returned, and for how long."""
+"""Driver calls that have not returned, and their durations."""
 
 from __future__ import annotations
 
@@ -90,3 +90,11 @@ def test_the_calls_that_are_running_may_take_as_long_as_the_longest_bound() -> N
     with DriverCall("write numvfs", bound_s=120), DriverCall("reading"):
         assert driver_calls.bound_s(30) == 120
         assert driver_calls.bound_s(200) == 200
+
+
+def test_the_environment_says_when_a_call_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DriverCall("reading"):
+        time.sleep(0.02)
+        assert driver_calls.current_hang() is None
+        monkeypatch.setenv(driver_calls.VARIABLE, "0.01")
+        assert driver_calls.current_hang() is not None

@@ -1,4 +1,4 @@
-"""A wait for an event ends with it, or when its time is over."""
+"""A wait for an event ends with the event or at its timeout."""
 
 from __future__ import annotations
 

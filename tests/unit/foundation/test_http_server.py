@@ -1,4 +1,4 @@
-"""The server of pages, in a thread and on an event loop: what is asked for is what comes."""
+"""The HTTP server in a thread and on an event loop: each request gets its own response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aliquot.foundation.http_server import Answer, HttpServer, listen, text_answ
 from aliquot.metrics import instruments as make
 from aliquot.metrics.gpu_samples import GpuCollector
 from aliquot.metrics.page import MetricsPage
-from unit.metrics.looks import many
+from unit.metrics.snapshots import many
 
 LARGE = b"x" * 8_000_000
 
@@ -51,8 +51,8 @@ def asked(
         connection.close()
 
 
-def said(port: int, request: str) -> bytes:
-    """Everything that comes until the server hangs up."""
+def messages(port: int, request: str) -> bytes:
+    """Return everything that the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
         one.sendall(request.encode())
         return b"".join(iter(lambda: one.recv(65536), b""))
@@ -103,7 +103,7 @@ def test_other_questions(port: int) -> None:
     assert (status, headers["Content-Length"], body) == (200, "3", b"")
     assert asked(port, "POST", "/metrics")[0] == 405
     assert asked(port, "GET", "/metrics", {"Accept": "\xff;;;,,,="})[0] == 200
-    assert said(port, "\r\n\r\n").startswith(b"HTTP/1.1 405 ")
+    assert messages(port, "\r\n\r\n").startswith(b"HTTP/1.1 405 ")
     assert asked(port, "GET", "/rare")[0] == 418
 
 
@@ -126,17 +126,18 @@ def test_a_connection_is_kept_for_the_next_request(port: int) -> None:
     for _ in range(3):
         connection.request("GET", "/healthz")
         assert connection.getresponse().read() == b"ok\n"
-        assert connection.sock is not None, "the server hung up"
+        assert connection.sock is not None, "the server closed the connection"
     connection.close()
 
 
 def test_requests_that_do_not_wait_for_answers_do_not_keep_others_from_theirs(port: int) -> None:
-    """The agents' loop answers: a stranger's thousand requests in one packet must hold up no lease and no watch."""
-    assert said(port, "GET /metrics HTTP/1.1\r\n\r\n" * 1000).count(b" 200 OK\r\n") == 1
+    # The agents' loop answers: a thousand requests in one packet from any client must not delay a lease or a watch.
+    answers = messages(port, "GET /metrics HTTP/1.1\r\n\r\n" * 1000)
+    assert answers.count(b" 200 OK\r\n") == answers.count(b"Connection: close\r\n") == 1
 
 
 def test_connections_that_say_nothing_take_neither_all_open_files_nor_the_answer(port: int) -> None:
-    """A change opens files, too: it must not fail in the middle because a stranger has taken them all."""
+    # A change opens files, too: it must not fail in the middle because a client has used up all descriptors.
     with ExitStack() as stack:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(300):
@@ -150,23 +151,23 @@ def test_connections_that_say_nothing_take_neither_all_open_files_nor_the_answer
 def test_a_request_that_does_not_arrive_in_time_or_has_no_end_is_dropped(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert said(port, "x" * http_server._MAX_HEAD_BYTES) == b""
+    assert messages(port, "x" * http_server._MAX_HEAD_BYTES) == b""
     monkeypatch.setattr(http_server, "_PATIENCE_S", 0.2)
-    assert said(port, "GET /healthz HTTP/1.1\r\n") == b""
-    assert said(port, "GET /healthz HTTP/1.1\r\n\r\n").endswith(b"ok\n"), "idle too long after an answer"
+    assert messages(port, "GET /healthz HTTP/1.1\r\n") == b""
+    assert messages(port, "GET /healthz HTTP/1.1\r\n\r\n").endswith(b"ok\n"), "idle too long after an answer"
 
 
-def test_a_body_that_nobody_reads_is_no_second_question(port: int) -> None:
+def test_an_unread_body_is_not_a_second_request(port: int) -> None:
     second = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-    told = said(port, f"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: {len(second)}\r\n\r\n{second}")
-    assert told.count(b"200 OK") == 1
+    reported = messages(port, f"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: {len(second)}\r\n\r\n{second}")
+    assert reported.count(b"200 OK") == 1
 
 
 @pytest.mark.parametrize("lacking", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 def test_without_open_files_or_memory_the_server_waits_and_goes_on(
     lacking: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It must not ask again and again meanwhile."""
+    # The server must not poll in a tight loop meanwhile.
     tried: list[float] = []
     accept = socket.socket.accept
 
@@ -186,14 +187,14 @@ def test_without_open_files_or_memory_the_server_waits_and_goes_on(
 
 
 def test_an_answer_is_not_held_back_on_a_connection_that_stays_open() -> None:
-    """The end of an answer would wait for the acknowledgement of what came before, some 40 ms."""
+    # Otherwise the end of an answer would wait some 40 ms for the acknowledgement of the previous packet.
     with listen("", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_that_is_taken_is_reported() -> None:
     server = made()
     with pytest.raises(BlockedError) as error:
         made(port=server.port)
@@ -234,7 +235,7 @@ def test_a_machine_without_both_families_is_served(monkeypatch: pytest.MonkeyPat
 def test_a_machine_whose_second_family_has_no_addresses_is_served(
     refusal: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A port that is taken in that family is not shared with the program that has it."""
+    # A port that another program uses in that family is not shared with it.
     bind = socket.socket.bind
 
     def refuse(self: socket.socket, address: tuple[str, int]) -> None:
@@ -255,7 +256,7 @@ def test_a_machine_whose_second_family_has_no_addresses_is_served(
 
 
 def test_a_server_that_was_never_started_can_be_closed() -> None:
-    """Something failed before: waiting for a thread that is not there would be for ever."""
+    # An earlier step failed: a wait for the thread that never started would not end.
     server = made()
     closing = threading.Thread(target=server.close, daemon=True)
     closing.start()

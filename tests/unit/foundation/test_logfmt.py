@@ -1,4 +1,4 @@
-"""Log lines hold names that others chose: of pods, of objects, of processes."""
+"""Log lines with names that users choose: of pods, of objects, of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for a descriptor of any number."""
+"""Waiting for a file descriptor of any number."""
 
 from __future__ import annotations
 

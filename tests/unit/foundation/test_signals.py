@@ -1,4 +1,4 @@
-"""What serves until it is asked to end is asked by SIGINT, SIGTERM and SIGHUP alike, and never by an ignored signal."""
+"""Signals to services: SIGINT, SIGTERM and SIGHUP end them alike, and an ignored signal never does."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_ignored_one_stays_ignored(code: str) -> None:
     assert process.communicate(timeout=15)[0] == "ended\n"
 
 
-def test_the_former_handlers_come_back() -> None:
+def test_the_previous_handlers_come_back() -> None:
     before = [signal.getsignal(number) for number in signals.ENDING]
     with signals.stop_on_signal(lambda: None):
         pass
@@ -124,7 +124,7 @@ with stop_on_signal(stop):
 
 
 def test_a_signal_while_the_main_thread_holds_the_lock_that_the_end_takes() -> None:
-    """As ``Event.wait`` does, for moments."""
+    # ``Event.wait`` holds the lock for short times.
     done = subprocess.run([sys.executable, "-c", LOCKED], stdout=subprocess.PIPE, text=True, timeout=15)
     assert (done.returncode, done.stdout) == (0, "ended\n")
 

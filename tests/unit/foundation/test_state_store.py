@@ -1,4 +1,6 @@
-"""State files: another version, bad bytes and older releases cost at most the last write, and never stop anything."""
+"""State files: another version, invalid bytes and older releases lose at most the last write, and never stop a
+program.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def stored(folder: Path, shape: Any = Value, **more: Any) -> StateFile[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_logged_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_store, "unreadable", {})
 
 
@@ -114,7 +116,7 @@ def test_each_place_where_it_may_be_cut(tmp_path: Path) -> None:
         assert store.load() == ONE
 
 
-def test_it_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "value.json").write_bytes(b"{")
     for _ in range(3):
         stored(tmp_path).load()
@@ -196,7 +198,7 @@ def test_the_file_of_an_older_release_that_ran_since_counts(tmp_path: Path) -> N
 
 
 def test_a_kill_while_it_is_imported_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each write and rename; what follows then is the next run."""
+    # A kill at each write and rename is followed by the next run.
     for stop in range(20):
         folder = tmp_path / str(stop)
         folder.mkdir()
@@ -219,7 +221,7 @@ def test_a_kill_while_it_is_imported_loses_nothing(tmp_path: Path, monkeypatch: 
                 continue
         assert store.load() == TWO
         return
-    pytest.fail("it never came to its end")
+    pytest.fail("it never finished")
 
 
 def test_what_an_older_release_wrote_is_merged_with_ours(tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_bad_bytes_are_set_aside_when_an_older_file_is_taken_over(tmp_path: Path
 
 
 def test_more_than_is_ever_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It could not be understood at the next start."""
+    # The next start could not read it.
     store = stored(tmp_path)
     store.save(ONE)
     monkeypatch.setattr(state_store, "MOST_BYTES", 200)
@@ -317,7 +319,7 @@ class Sparse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def test_a_default_that_another_version_wrote_out_may_change(tmp_path: Path) -> None:
-    """A version that leaves defaults out and one that does not have the same fields."""
+    # A version that omits defaults and one that writes them have the same fields.
     stored(tmp_path, Newer).save(Newer(note="one"))
     sparse = stored(tmp_path, Sparse)
     assert sparse.load() == Sparse(note="one")

@@ -1,4 +1,4 @@
-"""libvirt in memory: the port, with failures on demand."""
+"""An in-memory libvirt: the port, with failures on demand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aliquot.libvirt.models import Hostdev, LibvirtDomain, NodeDevice
 
 
 class MemoryLibvirt:
-    """Attach and detach change its domains. ``refuse`` maps a device's key to the sentence that libvirt would say;
-    ``deaf`` keys are taken and never happen; ``clings`` counts the reads before a guest lets a device go.
+    """Attach and detach change its domains. ``refuse`` maps a device's key to an error message of libvirt. Calls for
+    ``deaf`` keys succeed without effect. ``clings`` counts the reads before a guest releases a device.
     """
 
     uri = "memory:///"
@@ -34,7 +34,7 @@ class MemoryLibvirt:
 
     def domain(self, uuid: str) -> LibvirtDomain:
         if uuid not in self.all:
-            raise NoVmError("there is no such VM")
+            raise NoVmError("this VM does not exist")
         return self.all[uuid]
 
     def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
@@ -95,4 +95,4 @@ class MemoryLibvirt:
         self.nodes.pop(name)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Close nothing: the stub opens nothing."""

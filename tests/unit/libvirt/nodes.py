@@ -1,4 +1,4 @@
-"""Nodes with vGPUs, made by hand from the catalog: an A2, an L40S and a T4, each in another kernel world."""
+"""Nodes with vGPUs, made by hand from the catalog: an A2, an L40S and a T4, each with another vGPU framework."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain
 HOST = HostVirtualization(iommu=True, vfio=True, vgpu_manager=True)
 
 
-def card(
+def make_gpu(
     product: str,
     bus: int,
-    world: FrameworkName,
+    framework: FrameworkName,
     *types: str,
     functions: int = 16,
     passthrough: bool = False,
     index: int = 0,
 ) -> Gpu:
-    """A GPU whose first functions carry vGPUs of these short types; ``-`` leaves one without."""
+    """Build a GPU whose first functions have vGPUs of these short types. ``-`` leaves one without."""
     table = next(t for t in tables.tables() if t.name == product)
     gpu = Gpu(
         pci=f"0000:{bus:02x}:00.0",
@@ -46,11 +46,11 @@ def card(
     for n, short in enumerate(types):
         if short != "-":
             chosen = table.by_name[short]
-            place = gpu.pci if world == "mdev" else addresses[n]
+            place = gpu.pci if framework == "mdev" else addresses[n]
             carried.append(Vgpu(place, chosen.id or 0, chosen.name, stable_uuid(gpu, n)))
     there = tuple(VirtualFunction(a, n, "nvidia", 90 + n) for n, a in enumerate(addresses))
     virtual = GpuVirtualization(
-        framework=world,
+        framework=framework,
         driver="vfio-pci" if passthrough else "nvidia",
         iommu_group=38,
         total=functions,
@@ -64,25 +64,25 @@ def node(*gpus: Gpu, host: HostVirtualization | None = HOST) -> Inventory:
     return Inventory(node="n", gpus=gpus, driver="580.65.06", host=host)
 
 
-A2 = card("NVIDIA A2", 0x08, "sriov-mdev", "A2-4Q", "A2-4Q", "A2-4A", "-")
+A2 = make_gpu("NVIDIA A2", 0x08, "sriov-mdev", "A2-4Q", "A2-4Q", "A2-4A", "-")
 """Two A2-4Q and an A2-4A as mdevs of functions."""
 
-L40S = card("NVIDIA L40S", 0x26, "vendor-vfio", "L40S-8Q", "L40S-8Q", "-", functions=32, index=1)
+L40S = make_gpu("NVIDIA L40S", 0x26, "vendor-vfio", "L40S-8Q", "L40S-8Q", "-", functions=32, index=1)
 """Two L40S-8Q, vendor-specific VFIO."""
 
-T4 = card("Tesla T4", 0x3B, "mdev", "T4-4Q", "T4-4Q", functions=0, index=2)
+T4 = make_gpu("Tesla T4", 0x3B, "mdev", "T4-4Q", "T4-4Q", functions=0, index=2)
 """Two T4-4Q as mdevs of the GPU itself."""
 
 
 def held(gpu: Gpu, number: int, *holders: Holder) -> Gpu:
-    """The GPU with somebody on one of its vGPUs."""
+    """Return the GPU with holders on one of its vGPUs."""
     vgpus = list(gpu.vgpus)
     vgpus[number] = msgspec.structs.replace(vgpus[number], holders=holders)
     return msgspec.structs.replace(gpu, vgpus=tuple(vgpus))
 
 
 def changed(gpu: Gpu, **virtual: object) -> Gpu:
-    """The GPU with other facts of the kernel's."""
+    """Return the GPU with other facts of the kernel."""
     assert gpu.virtual is not None
     return msgspec.structs.replace(gpu, virtual=msgspec.structs.replace(gpu.virtual, **virtual))
 
@@ -98,7 +98,7 @@ def pci(address: str, *, managed: bool = False) -> Hostdev:
 def vm(
     name: str, *config: Hostdev, live: tuple[Hostdev, ...] | None = None, graphics: bool = True, persistent: bool = True
 ) -> LibvirtDomain:
-    """A machine; ``live`` devices make it a running one."""
+    """Build a VM. ``live`` devices make it a running one."""
     return LibvirtDomain(
         name=name,
         uuid=f"uuid-of-{name}",

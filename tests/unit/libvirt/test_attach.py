@@ -1,4 +1,4 @@
-"""What an attach comes to: judged before anything is touched; then done as a whole, or not at all."""
+"""Results of an attach: checked before any change, then done completely or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_no_boot_display_where_none_can_be() -> None:
 def test_rules_are_those_of_the_whole_machine() -> None:
     assert set(rules(attach(vm("win11", mdev(A2, 0)), ("A2-4A", 1)))) == {"PER_VM", "SERIES"}
     assert "PER_VM" in rules(attach(vm("win11"), ("A2-4Q", 1), ("A2-4A", 1)))
-    # What was wrong before, and is no worse now, is for check to say.
+    # Only ``check`` reports errors that existed before and are not worse now.
     old = vm("old", mdev(A2, 0, **RAMFB), mdev(A2, 1, **RAMFB))
     change = plan_attach(NODE, old, VmDeviceRequest((("T4-4Q", 1),)), AttachTarget(), VmContext(domains=(old,)))
     assert "RAMFB" not in rules(change)
@@ -74,7 +74,7 @@ def test_a_host_without_iommu() -> None:
 
 def test_vgpus_of_other_machines_are_not_taken() -> None:
     other, mine = vm("other", mdev(A2, 0)), vm("mine", mdev(A2, 1))
-    with pytest.raises(BlockedError, match="1 x A2-4Q asked, 0 free of 2"):
+    with pytest.raises(BlockedError, match="1 x A2-4Q requested, 0 free of 2"):
         plan_attach(NODE, mine, VmDeviceRequest((("A2-4Q", 1),)), AttachTarget(), VmContext(domains=(other, mine)))
 
 
@@ -99,7 +99,7 @@ def test_notes_say_when_it_holds() -> None:
     on = vm("on", live=())
     assert "at its next start" in attach(on, ("A2-4Q", 1)).notes[0]
     live = attach(on, ("A2-4Q", 1), where=AttachTarget(config=False, live=True, ramfb="none"))
-    assert "gone after its next start" in live.notes[0]
+    assert "gone at its next start" in live.notes[0]
     assert "no ramFB" in live.notes[1]
 
 
@@ -108,7 +108,7 @@ def test_a_machine_by_name_or_uuid() -> None:
     assert find_domain(machines, "b") == find_domain(machines, "uuid-of-b") == machines[1]
     with pytest.raises(NoVmError) as caught:
         find_domain(machines, "c")
-    assert caught.value.details == ("libvirt has: a, b",)
+    assert caught.value.details == ("VMs in libvirt: a, b",)
 
 
 def done(libvirt: MemoryLibvirt, name: str) -> list[str]:
@@ -116,10 +116,10 @@ def done(libvirt: MemoryLibvirt, name: str) -> list[str]:
 
 
 def test_all_of_them() -> None:
-    libvirt, said = MemoryLibvirt(vm("win11")), list[str]()
-    carry.attach(libvirt, attach(vm("win11"), ("A2-4Q", 2)), said.append)
+    libvirt, messages = MemoryLibvirt(vm("win11")), list[str]()
+    carry.attach(libvirt, attach(vm("win11"), ("A2-4Q", 2)), messages.append)
     assert done(libvirt, "win11") == [v.uuid for v in A2.vgpus[:2]]
-    assert said[0] == f"attached NVIDIA A2-4Q of GPU 0 (mdev {A2.vgpus[0].uuid}) to win11"
+    assert messages[0] == f"attached NVIDIA A2-4Q of GPU 0 (mdev {A2.vgpus[0].uuid}) to win11"
 
 
 def test_the_second_fails_and_the_first_goes_back() -> None:
@@ -129,11 +129,11 @@ def test_the_second_fails_and_the_first_goes_back() -> None:
     with pytest.raises(LibvirtError) as caught:
         carry.attach(libvirt, attach(vm("win11"), ("A2-4Q", 2)))
     assert done(libvirt, "win11") == []
-    assert caught.value.details[-1] == f"mdev {first} was attached before that, and is detached again"
+    assert caught.value.details[-1] == f"mdev {first} was attached before the error, and is detached again"
     assert libvirt.calls == [("attach", first), ("attach", second), ("detach", first)]
 
 
-def test_an_undo_that_fails_is_told() -> None:
+def test_an_undo_that_fails_is_reported() -> None:
     libvirt = MemoryLibvirt(vm("win11"))
     first, second = (v.uuid for v in A2.vgpus[:2])
     libvirt.refuse = {f"attach {second}": "internal error: no", f"detach {first}": "internal error: no again"}
@@ -170,7 +170,7 @@ def test_detach_by_name_by_type_or_all() -> None:
     ]
     assert [h.key for h in detach(full, types=(("A2-4Q", 1),)).devices] == [A2.vgpus[1].uuid]
     assert [h.key for h in detach(full, every=True).devices] == [*(v.uuid for v in A2.vgpus[:2]), "0000:26:00.4"]
-    # A device that is gone by now can still be taken out.
+    # A missing device can still be detached.
     stale = vm("stale", msgspec.structs.replace(mdev(A2, 0), uuid="c73f1fa6-489e-4834-9476-d70dabd98c40"))
     assert len(detach(stale, "C73F1FA6-489E-4834-9476-D70DABD98C40").devices) == 1
     assert len(detach(stale, every=True).devices) == 1
@@ -183,7 +183,7 @@ def test_detach_by_name_by_type_or_all() -> None:
 
 
 class Hurried(SystemClock):
-    """Time passes only while somebody sleeps."""
+    """A clock that advances only during sleeps."""
 
     def __init__(self, libvirt: MemoryLibvirt) -> None:
         self._now = 0.0
@@ -214,6 +214,6 @@ def test_a_guest_lets_go_late_or_never() -> None:
             carry.detach(libvirt, change, Hurried(libvirt))
             assert libvirt.domain(running.uuid).hostdevs == ()
             continue
-        with pytest.raises(LibvirtError, match="has not let go") as caught:
+        with pytest.raises(LibvirtError, match="has not released the device") as caught:
             carry.detach(libvirt, change, Hurried(libvirt))
-        assert caught.value.details == (f"mdev {device.uuid} is still in the running machine",)
+        assert caught.value.details == (f"mdev {device.uuid} is still in the running VM",)

@@ -1,4 +1,4 @@
-"""What ``check`` says about a machine: each rule met once, and a machine that is fine."""
+"""Findings of ``check`` about a VM: each rule once, and a VM without findings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aliquot.libvirt.check import VmCheckReport, check
 from aliquot.libvirt.device_rules import VmContext
 from aliquot.libvirt.models import Hostdev, LibvirtDomain, NodeDevice
 
-from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
+from .nodes import A2, L40S, T4, changed, held, make_gpu, mdev, node, pci, vm
 
 NODE = node(A2, L40S, T4)
-WHOLE = card("NVIDIA L4", 0x41, "", functions=0, index=3)
+WHOLE = make_gpu("NVIDIA L4", 0x41, "", functions=0, index=3)
 RAMFB = {"display": True, "ramfb": True}
 
 
@@ -37,7 +37,7 @@ def test_a_machine_that_is_fine() -> None:
         ("NVIDIA A2-4Q of GPU 0 (0000:08:00.5)", "definition"),
     ]
     assert rules(judge(vm("l", pci("0000:26:00.4"), pci("0000:26:00.5")))) == []
-    assert judge(vm("none")).notes == ("it has no vGPU, no GPU and no other PCI device",)
+    assert judge(vm("none")).notes == ("the VM has no vGPU, no GPU and no other PCI device",)
 
 
 def test_a_libvirt_that_knows_no_other_vfio_driver() -> None:
@@ -52,7 +52,7 @@ def test_a_running_machine_has_its_own_vgpus_open() -> None:
     inventory = node(held(A2, 0, Holder("vm", "4711", "win11")))
     device = mdev(A2, 0, **RAMFB)
     assert rules(judge(vm("win11", device, live=(device,)), inventory)) == []
-    # Its process is itself, whatever that is called.
+    # The VM's own process counts as the VM, under any name.
     nameless = node(held(A2, 0, Holder("process", "4711", "qemu-system-x86")))
     assert rules(judge(vm("win11", device, live=(device,)), nameless)) == []
     report = judge(vm("win11", live=(device,)), inventory)
@@ -85,7 +85,7 @@ def test_a_rule_each(devices: tuple[Hostdev, ...], expected: list[str]) -> None:
 
 
 def test_display_on_what_has_none() -> None:
-    compute = card("NVIDIA A2", 0x08, "sriov-mdev", "A2-4C")
+    compute = make_gpu("NVIDIA A2", 0x08, "sriov-mdev", "A2-4C")
     assert "DISPLAY" in rules(judge(vm("c", mdev(compute, 0, display=True)), node(compute)))
     assert "RAMFB" in rules(judge(vm("c", mdev(compute, 0, **RAMFB)), node(compute)))
     blind = judge(vm("b", mdev(A2, 0, **RAMFB), graphics=False))
@@ -94,7 +94,7 @@ def test_display_on_what_has_none() -> None:
 
 
 def test_what_the_driver_takes_and_nvidia_does_not_support() -> None:
-    compute = card("NVIDIA A2", 0x08, "sriov-mdev", "A2-4C", "A2-4C")
+    compute = make_gpu("NVIDIA A2", 0x08, "sriov-mdev", "A2-4C", "A2-4C")
     machine = vm("two", mdev(compute, 0), mdev(compute, 1))
     assert rules(judge(machine, node(compute))) == ["PER_VM"]
     assert rules(judge(machine, node(compute), policy="driver")) == []
@@ -122,13 +122,13 @@ def test_an_mdev_that_does_not_exist_and_whose_it_would_be() -> None:
     assert problem.next_step == "aliquot vgpu list"
 
 
-def test_an_mdev_of_somebody_else_and_one_that_waits() -> None:
+def test_a_foreign_mdev_and_one_that_waits() -> None:
     uuid = "c73f1fa6-489e-4834-9476-d70dabd98c40"
     other = NodeDevice("mdev_x", uuid, "0000:00:02.0", "i915-GVTg_V5_4")
     machine = vm("win11", Hostdev("mdev", uuid=uuid))
     report = judge(machine, mdevs=(other,))
     assert report.all_problems == ()
-    assert report.rows[0].notes == ("not judged: it is no vGPU of NVIDIA's",)
+    assert report.rows[0].notes == ("not checked: it is not an NVIDIA vGPU",)
     (problem,) = judge(machine, mdevs=(msgspec.structs.replace(other, active=False),)).all_problems
     assert problem.next_step == f"aliquot libvirt nodedev start {uuid}"
 
@@ -198,4 +198,4 @@ def test_a_function_that_vfio_pci_has() -> None:
 def test_other_pci_devices_are_left_alone() -> None:
     report = judge(vm("nic", pci("0000:99:00.0", managed=True)))
     assert report.all_problems == ()
-    assert report.rows[0].notes == ("not judged: it is no GPU of this node",)
+    assert report.rows[0].notes == ("not checked: it is not a GPU of this node",)

@@ -1,4 +1,4 @@
-"""libvirt's sentences in our words. The sentences are those of libvirt 9.0, as the daemon or mdevctl said them."""
+"""Aliquot's errors for libvirt's messages, which come from libvirt 9.0 (the daemon or mdevctl)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.libvirt.errors import LibvirtError, NoLibvirtError, NoVmError, translate_error
 
-SAID = {
+MESSAGES = {
     "unsupported configuration: Mediated host device assignment requires VFIO support": "NO_VFIO",
     "unsupported configuration: host doesn't support passthrough of host PCI devices": "NO_VFIO",
     "Domain not found: no domain with matching name 'nope'": "NO_VM",
@@ -37,7 +37,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("sentence", "code"), SAID.items())
+@pytest.mark.parametrize(("sentence", "code"), MESSAGES.items())
 def test_a_sentence_has_its_kind(sentence: str, code: str) -> None:
     error = translate_error(sentence, "attach it to win11")
     assert error.code == code

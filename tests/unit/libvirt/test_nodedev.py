@@ -1,23 +1,21 @@
-"""mdevs that libvirt keeps, and who has what in running machines."""
+"""mdevs that libvirt keeps, and their holders in running VMs."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from aliquot.core.model.inventory import Holder
 from aliquot.errors import BlockedError
 from aliquot.libvirt import nodedev
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.holders import read_holders
 
 from .memory import MemoryLibvirt
-from .nodes import A2, L40S, T4, card, changed, mdev, node, pci, vm
+from .nodes import A2, L40S, T4, changed, make_gpu, node
 
 NODE = node(A2, L40S, T4)
 
 
-def test_mdevs_of_every_world_that_has_them() -> None:
+def test_mdevs_of_every_framework_that_has_them() -> None:
     found = nodedev.mdevs(NODE, ())
     assert [m.function for m in found] == [v.function for v in (*A2.vgpus, *T4.vgpus)]
     assert {m.state for m in found} == {"not known to libvirt"}
@@ -25,23 +23,23 @@ def test_mdevs_of_every_world_that_has_them() -> None:
 
 
 def test_define_and_autostart_once() -> None:
-    libvirt, said = MemoryLibvirt(), list[str]()
+    libvirt, messages = MemoryLibvirt(), list[str]()
     for _ in range(2):
         for each in nodedev.select_mdevs(NODE, libvirt.mdevs(), ["0000:08:00.4"]):
-            nodedev.autostart(libvirt, each, said.append)
+            nodedev.autostart(libvirt, each, messages.append)
     (node_device,) = libvirt.mdevs()
     assert (node_device.uuid, node_device.parent, node_device.type) == (A2.vgpus[0].uuid, "0000:08:00.4", "nvidia-746")
     assert node_device.persistent
     assert node_device.autostart
-    assert len(said) == 2
+    assert len(messages) == 2
     (each,) = nodedev.select_mdevs(NODE, libvirt.mdevs(), [A2.vgpus[0].uuid.upper()])
     assert each.state == "inactive, persistent, autostart"
-    nodedev.undefine(libvirt, each, said.append)
+    nodedev.undefine(libvirt, each, messages.append)
     assert libvirt.mdevs() == ()
 
 
 class LateLibvirt(MemoryLibvirt):
-    """One that has not heard of an mdev that it has just defined: the kernel's event comes between."""
+    """A libvirt that does not know an mdev that it has just defined: the kernel's event comes later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +77,7 @@ def test_what_a_reboot_took_is_started_from_its_definition() -> None:
         "NOT_DEFINED",
         f"aliquot libvirt nodedev define {second.uuid}",
     )
-    # One that is there needs no start.
+    # An existing one needs no start.
     (there, *_) = nodedev.mdevs(NODE, libvirt.mdevs())
     before = list(libvirt.calls)
     nodedev.start(libvirt, there, lambda _: None)
@@ -87,7 +85,7 @@ def test_what_a_reboot_took_is_started_from_its_definition() -> None:
 
 
 def test_mig_backed_ones_are_not_for_libvirt() -> None:
-    pro = card("NVIDIA A100-PCIE-40GB", 0x51, "sriov-mdev", "A100-1-5C")
+    pro = make_gpu("NVIDIA A100-PCIE-40GB", 0x51, "sriov-mdev", "A100-1-5C")
     libvirt = MemoryLibvirt()
     (each,) = nodedev.mdevs(node(pro), ())
     with pytest.raises(LibvirtError) as caught:
@@ -102,28 +100,5 @@ def test_a_kernel_without_mdevs() -> None:
     assert caught.value.next_step == "aliquot restore --boot"
     with pytest.raises(BlockedError, match="no vGPU to define"):
         nodedev.select_mdevs(node(msgspec.structs.replace(A2, vgpus=())), (), [])
-    with pytest.raises(BlockedError, match=r"no mdev 0000:08:00\.7"):
+    with pytest.raises(BlockedError, match=r"mdev 0000:08:00\.7 not found"):
         nodedev.select_mdevs(NODE, (), ["0000:08:00.7"])
-
-
-def test_holders_are_running_machines_by_every_name() -> None:
-    device, function = mdev(A2, 0), pci("0000:26:00.4")
-    running = vm("win11", device, function, live=(device, function, pci("0000:99:00.0")))
-    libvirt = MemoryLibvirt(running, vm("off", mdev(A2, 1)))
-    files = {"/run/libvirt/qemu/win11.pid": "4711\n", "/proc/4711/cmdline": "qemu\0-name\0guest=win11,debug=on\0"}
-
-    def read(path: str) -> str:
-        if path not in files:
-            raise FileNotFoundError(path)
-        return files[path]
-
-    holder = Holder("vm", "4711", "win11")
-    assert read_holders(libvirt, NODE, read) == {
-        A2.vgpus[0].uuid: holder,
-        "0000:08:00.4": holder,
-        "0000:26:00.4": holder,
-        L40S.vgpus[0].uuid: holder,
-    }
-    # Without the pid, a name that nobody can take for one; a pid of somebody else's is none.
-    for reader in (None, {"/run/libvirt/qemu/win11.pid": "1\n", "/proc/1/cmdline": "init"}.__getitem__):
-        assert {h.id for h in read_holders(libvirt, NODE, reader).values()} == {"uuid-of-win11"}

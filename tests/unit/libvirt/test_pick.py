@@ -1,4 +1,4 @@
-"""Which devices a machine gets: free ones, or those that were named."""
+"""Devices that a VM gets: free ones, or those that the user named."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aliquot.libvirt.choose import VmDeviceRequest, select_devices
 from aliquot.libvirt.identify import device_names, identify_device, vm_by_device
 from aliquot.libvirt.models import MDEV, PCI
 
-from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
+from .nodes import A2, L40S, T4, changed, held, make_gpu, mdev, node, pci, vm
 
 NODE = node(A2, L40S, T4)
-WHOLE = card("NVIDIA L4", 0x41, "", functions=0, index=3)
+WHOLE = make_gpu("NVIDIA L4", 0x41, "", functions=0, index=3)
 
 
 def test_free_ones_come_in_the_order_of_gpus_and_functions() -> None:
@@ -34,7 +34,7 @@ def test_held_ones_and_those_of_other_machines_are_not_free() -> None:
     with pytest.raises(BlockedError) as caught:
         select_devices(node(running), VmDeviceRequest((("A2-4Q", 2),)), busy)
     assert caught.value.code == "NO_VGPU"
-    assert caught.value.brief == "2 x A2-4Q asked, 0 free of 2"
+    assert caught.value.brief == "2 x A2-4Q requested, 0 free of 2"
     assert caught.value.details == (
         "NVIDIA A2-4Q on 0000:08:00.4: vm 4711 (win10) has it",
         "NVIDIA A2-4Q on 0000:08:00.5: vm off has it",
@@ -51,16 +51,16 @@ def test_the_next_command_plans_what_is_missing_beside_what_there_is() -> None:
     with pytest.raises(BlockedError) as caught:
         select_devices(NODE, VmDeviceRequest((("A16-4Q", 1),)), {})
     assert (caught.value.brief, caught.value.next_step) == (
-        "1 x A16-4Q asked, 0 free: there is none",
+        "1 x A16-4Q requested, 0 free: the node has none",
         "aliquot vgpu list",
     )
 
 
 def test_a_gpu_may_be_asked() -> None:
-    twin = card("NVIDIA A2", 0x09, "sriov-mdev", "A2-4Q", index=1)
+    twin = make_gpu("NVIDIA A2", 0x09, "sriov-mdev", "A2-4Q", index=1)
     (found,) = select_devices(node(A2, twin), VmDeviceRequest((("A2-4Q", 1),), gpus=(twin.pci,)), {})
     assert found.gpu == twin
-    with pytest.raises(BlockedError, match="0 free: there is none"):
+    with pytest.raises(BlockedError, match="0 free: the node has none"):
         select_devices(node(A2, twin), VmDeviceRequest((("A2-4A", 1),), gpus=(twin.pci,)), {})
 
 
@@ -74,9 +74,9 @@ def test_devices_by_name() -> None:
     ask = VmDeviceRequest(devices=(A2.vgpus[1].uuid.upper(), "0000:08:00.4", L40S.vgpus[1].uuid, "0000:26:00.4"))
     found = select_devices(NODE, ask, {})
     assert [k.hostdev.key for k in found] == [A2.vgpus[1].uuid, A2.vgpus[0].uuid, "0000:26:00.5", "0000:26:00.4"]
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(ConfigError, match="given twice"):
         select_devices(NODE, VmDeviceRequest(devices=("0000:08:00.4", A2.vgpus[0].uuid)), {})
-    # A type beside it takes another one.
+    # A type next to it takes another one.
     by_name_and_type = select_devices(NODE, VmDeviceRequest((("A2-4Q", 1),), devices=("0000:08:00.4",)), {})
     assert [k.hostdev.uuid for k in by_name_and_type] == [v.uuid for v in A2.vgpus[:2]]
 
@@ -129,8 +129,8 @@ def test_a_whole_gpu_is_managed_unless_it_is_bound_already() -> None:
     assert caught.value.next_step == "aliquot plan --gpu 0000:41:00.0 --mig disabled"
 
 
-def test_a_vgpu_that_changed_worlds_is_known_by_both_names() -> None:
-    """After a kernel upgrade the machine still names the mdev: nobody else may get its function."""
+def test_a_vgpu_that_changed_frameworks_is_known_by_both_names() -> None:
+    # After a kernel upgrade the VM still refers to the mdev: no other VM may get its function.
     old = mdev(L40S, 0)
     assert device_names(identify_device(NODE, old)) == {L40S.vgpus[0].uuid, "0000:26:00.4"}
     (found,) = select_devices(NODE, VmDeviceRequest((("L40S-8Q", 1),)), vm_by_device((vm("old", old),)))

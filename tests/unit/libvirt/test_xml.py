@@ -1,4 +1,4 @@
-"""Device XML: what we write, libvirt's schema takes; what libvirt writes, we read."""
+"""Device XML: libvirt's schema accepts what Aliquot writes, and Aliquot reads what libvirt writes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_validator_would_say_no(tmp_path: Path) -> None:
 
 
 def test_the_schema_takes_node_devices(tmp_path: Path) -> None:
-    # The schema is that of what libvirt prints: a name first, which a definition need not have.
+    # The schema is that of libvirt's output: a name comes first, which a definition need not have.
     text = nodexml.build("0000:3b:00.4", "nvidia-746", UUID).replace("<device>", "<device><name>n</name>", 1)
     capability = "<iommuGroup number='1'/>"
     _validate(tmp_path, "nodedev", text.replace("</capability>", f"{capability}</capability>"))
@@ -113,12 +113,12 @@ def test_other_host_devices_are_none_of_ours() -> None:
 
 @pytest.mark.parametrize("text", ["", "<domain", "no xml at all"])
 def test_an_answer_that_is_no_xml(text: str) -> None:
-    with pytest.raises(LibvirtError, match="no XML"):
+    with pytest.raises(LibvirtError, match="not valid XML"):
         xml.parse_domain(text)
 
 
 def test_entities_are_not_expanded() -> None:
-    """Below 8 MiB expat expands them without a limit, for each name that it reads."""
+    # Below 8 MiB expat expands them without a limit, for each name that it reads.
     entity = f'<!DOCTYPE domain [<!ENTITY a "{"x" * 1000}">]>'
     with pytest.raises(LibvirtError, match="document type"):
         xml.parse_domain(f"{entity}<domain><name>{'&a;' * 1000}</name></domain>")
@@ -135,7 +135,7 @@ def test_what_is_no_pci_address(text: str) -> None:
 
 
 def test_a_node_device_is_read_with_and_without_its_uuid_element() -> None:
-    """Before 7.3 the UUID is in the name only; since 7.7 the parent's name follows it."""
+    # Before 7.3 only the name contains the UUID. Since 7.7 the parent's name follows it.
     name = f"mdev_{UUID.replace('-', '_')}"
     kind = "<capability type='mdev'><type id='nvidia-746'/>{}<iommuGroup number='9'/></capability>"
     for full in (name, f"{name}_0000_3b_00_4"):
@@ -144,8 +144,8 @@ def test_a_node_device_is_read_with_and_without_its_uuid_element() -> None:
             found = nodexml.parse(text)
             assert found is not None
             assert (found.uuid, found.parent, found.type) == (UUID, "0000:3b:00.4", "nvidia-746")
-    card = "<device><name>pci_0000_3b_00_0</name><capability type='pci'/></device>"
-    assert nodexml.parse(card) is None
+    family = "<device><name>pci_0000_3b_00_0</name><capability type='pci'/></device>"
+    assert nodexml.parse(family) is None
 
 
 def test_a_definition_says_parent_type_and_uuid() -> None:
@@ -165,7 +165,7 @@ def test_a_pci_address_that_is_none_is_an_error_of_ours(part: str, number: str) 
 
 @pytest.mark.parametrize("text", ["\ud800", "<domain>\ud800</domain>"])
 def test_text_that_is_no_unicode_is_no_xml(text: str) -> None:
-    with pytest.raises(LibvirtError, match="no XML"):
+    with pytest.raises(LibvirtError, match="not valid XML"):
         xml.parse_domain(text)
 
 

@@ -1,4 +1,4 @@
-"""What is counted of plans and applies."""
+"""Counters of plans and applies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aliquot.core.planner.plan import plan
 from aliquot.errors import HardwareError, InUseError, StalePlanError
 from aliquot.metrics import instruments as make
 from aliquot.metrics.apply_metrics import ApplyMetrics
-from laws.oracle import world
-from unit.metrics.looks import A100, plain
+from laws.oracle import mig_nodes
+from unit.metrics.snapshots import A100, plain
 
 
 def counted() -> tuple[ApplyMetrics, CollectorRegistry]:
@@ -77,7 +77,7 @@ def test_two_changes_at_once_are_as_old_as_the_first() -> None:
 
 def test_a_plan_that_holders_block_is_known_by_its_rule() -> None:
     changes, registry = counted()
-    held = plan(plain(), world.wish(A100, ["7g.40gb"]))
+    held = plan(plain(), mig_nodes.desired_state(A100, ["7g.40gb"]))
     assert [b.rule for b in held.blockers] == ["HELD"]
     assert changes.is_blocked_by_holders(held)
     for rule in ("PASSTHROUGH", "FUNCTIONS_IN_USE"):

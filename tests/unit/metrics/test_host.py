@@ -1,4 +1,4 @@
-"""The figures of a machine without an agent: looks go on whatever one of them meets, and no old one is told."""
+"""Metrics of a host without an agent: polls continue after any error, and old values are not reported."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from aliquot.errors import HardwareError
 from aliquot.metrics.host_exporter import HostExporter
 from aliquot.node.connect import Connection
 from support.processes import until
-from unit.metrics.looks import plain
+from unit.metrics.snapshots import plain
 
 
 class Machine:
-    """It opens, unless there is ``trouble``. Nobody tells of use there."""
+    """A host that opens, unless there is ``failure``. It reports no usage."""
 
     def __init__(self) -> None:
-        self.trouble: Exception | None = None
+        self.failure: Exception | None = None
 
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.failure is not None:
+            raise self.failure
         yield cast(Connection, SimpleNamespace(backend=SimpleNamespace(read=plain)))
 
 
@@ -40,24 +40,24 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.mark.parametrize(
-    "trouble", [HardwareError("the driver failed"), ValueError("a defect"), OSError(5, "bad disk")]
+    "failure", [HardwareError("the driver failed"), ValueError("a defect"), OSError(5, "bad disk")]
 )
-def test_a_look_that_meets_what_nobody_thought_of_is_told_and_the_next_is_made(
-    machine: Machine, trouble: Exception
+def test_an_observation_with_an_unexpected_error_is_reported_and_the_next_is_made(
+    machine: Machine, failure: Exception
 ) -> None:
-    said: list[str] = []
-    host = HostExporter("n", "n", machine.connect, said.append)
+    messages: list[str] = []
+    host = HostExporter("n", "n", machine.connect, messages.append)
     host.observe()
     assert b"aliquot_gpu_info{" in host.page.text()
-    machine.trouble = trouble
+    machine.failure = failure
     host.start(0.01)
     try:
-        until(lambda: bool(said))
+        until(lambda: bool(messages))
         assert re.search(rb'aliquot_look_success\{Hostname="[^"]*"\} 0.0', host.page.text())
         assert b"aliquot_gpu_info{" not in host.page.text()
         until(lambda: host.error is not None)
-        machine.trouble = None
+        machine.failure = None
         until(lambda: b"aliquot_gpu_info{" in host.page.text())
-        assert len(said) == 1, "once until it is another"
+        assert len(messages) == 1, "once, until the error changes"
     finally:
         host.close()

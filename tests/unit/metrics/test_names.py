@@ -1,4 +1,4 @@
-"""The table of metrics against the pages: nothing that is not in it, nothing in it that no page has."""
+"""The table of metrics against the pages: each page has only metrics of the table, and each of those is on a page."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 
 from aliquot.dashboard.page_metrics import DashboardMetrics as DashboardFigures
 from aliquot.kubernetes.controller.metrics import ControllerStateCollector
-from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics as AgentTally
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.controller.pending_pods import PendingPodCounts
-from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics as DevicesTally
+from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector as VmFigures
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
-from aliquot.metrics.controller_metrics import ControllerMetrics as ControllerTally
+from aliquot.metrics.controller_metrics import ControllerMetrics
 from aliquot.metrics.fleet_metrics import FleetCollector
 from aliquot.metrics.gpu_samples import GpuCollector
 from aliquot.metrics.host_exporter import HostExporter
@@ -27,14 +27,14 @@ from aliquot.metrics.labels import MEANINGS
 from aliquot.metrics.metric import AGENT, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
 from aliquot.metrics.registry import NAMES, STANDARD, TABLE
 from aliquot.node.connect import Connection
-from aliquot.slurm.controller.metrics import SlurmMetrics as SlurmTally
-from unit.metrics.looks import everything, source
+from aliquot.slurm.controller.metrics import SlurmMetrics
+from unit.metrics.snapshots import everything, source
 
 Names = dict[str, tuple[str, tuple[str, ...]]]
 
 
-def told(*collectors: Collector) -> Names:
-    """Name to type and labels, of all families; those of an instrument without a sample yet by its own word."""
+def reported(*collectors: Collector) -> Names:
+    """Return the type and labels of all families by name. A family without a sample yet has no labels here."""
     found: Names = {}
     for collector in collectors:
         for family in collector.collect():
@@ -52,8 +52,8 @@ def _labels(family: Found) -> tuple[str, ...]:
     return tuple(sorted({label for s in samples for label in s.labels} - {"le"}))
 
 
-class _World:
-    """A cluster with one kind of device for machines."""
+class _Environment:
+    """A cluster with one kind of device for VMs."""
 
     synced = True
 
@@ -75,20 +75,20 @@ def unused() -> AbstractContextManager[Connection]:
 
 
 def looker(registry: CollectorRegistry) -> Names:
-    return told(registry, GpuCollector(lambda: (everything(),)))
+    return reported(registry, GpuCollector(lambda: (everything(),)))
 
 
 PAGES: dict[str, Callable[[], Names]] = {
-    AGENT: lambda: looker(AgentTally("n").page.registry),
-    DEVICES: lambda: looker(DevicesTally("n").page.registry),
+    AGENT: lambda: looker(LabelAgentMetrics("n").page.registry),
+    DEVICES: lambda: looker(DevicesAgentMetrics("n").page.registry),
     HOST: lambda: looker(HostExporter("n", "n", unused).page.registry),
-    CONTROLLER: lambda: told(
-        ControllerTally().registry,
+    CONTROLLER: lambda: reported(
+        ControllerMetrics().registry,
         ControllerStateCollector(lambda: PendingPodCounts(2, 1, 0.0), lambda: 1.0),
-        VmFigures(cast(VmClusterInformers, _World())),
+        VmFigures(cast(VmClusterInformers, _Environment())),
     ),
-    SLURM: lambda: told(SlurmTally().page.registry),
-    DASHBOARD: lambda: told(
+    SLURM: lambda: reported(SlurmMetrics().page.registry),
+    DASHBOARD: lambda: reported(
         DashboardFigures(source()).page.registry, FleetCollector(lambda: ((everything(), "fresh"),))
     ),
 }
@@ -99,8 +99,8 @@ def test_a_page_has_what_the_table_says_of_it_and_nothing_else(who: str) -> None
     found = PAGES[who]()
     wanted = {row.name for row in TABLE if who in row.by}
     only_agents = {"aliquot_wish_blocked", "aliquot_unhealthy_devices"}
-    assert set(found) - wanted <= (only_agents if who == HOST else set()), "on the page and not in the table"
-    assert wanted <= set(found), "in the table and not on the page"
+    assert set(found) - wanted <= (only_agents if who == HOST else set()), "on the page, but not in the table"
+    assert wanted <= set(found), "in the table, but not on the page"
     for name, (kind, labels) in found.items():
         row = NAMES[name]
         assert kind == row.type, name
@@ -131,7 +131,7 @@ def test_every_name_and_every_meaning_is_there_once() -> None:
     assert set(MEANINGS) == {label for row in TABLE for label in row.labels}
 
 
-def test_no_label_can_hold_the_name_of_somebody_or_of_a_job() -> None:
+def test_no_label_can_hold_the_name_of_a_user_or_of_a_job() -> None:
     private = {
         "user",
         "job",

@@ -1,4 +1,4 @@
-"""What pages say of a look, and how they are written: units, absence, escapes, forms, and no more work than needed."""
+"""Metrics of a snapshot and their format: units, missing values, escapes, forms, and no unneeded work."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from aliquot.metrics.gpu_samples import GpuCollector, bus_id
 from aliquot.metrics.listen_address import parse_listen_address
 from aliquot.metrics.page import MetricsPage
 from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails, take_snapshot
-from laws.oracle import world
-from unit.metrics.looks import A100, everything, hidden, many, plain
+from laws.oracle import mig_nodes
+from unit.metrics.snapshots import A100, everything, hidden, many, plain
 
 Sample = tuple[dict[str, str], float]
 OPEN = {"accept": "application/openmetrics-text;version=1.0.0"}
 
 
-def page(*looks: NodeSnapshot) -> MetricsPage:
-    return MetricsPage(make.registry(), GpuCollector(lambda: looks))
+def page(*observations: NodeSnapshot) -> MetricsPage:
+    return MetricsPage(make.registry(), GpuCollector(lambda: observations))
 
 
 def samples(shown: MetricsPage, name: str) -> list[Sample]:
@@ -37,7 +37,7 @@ def test_memory_is_bytes_and_shares_are_ratios() -> None:
     assert samples(shown, "aliquot_instance_compute_utilization_ratio")[0][1] == 0.5
 
 
-def test_what_nobody_measured_is_absent_and_never_zero() -> None:
+def test_what_was_not_measured_is_absent_and_never_zero() -> None:
     shown = page(NodeSnapshot("n", plain(), SnapshotDetails(1.0)))
     for name in ("memory_used_bytes", "compute_utilization_ratio", "idle_since_timestamp_seconds"):
         assert samples(shown, f"aliquot_instance_{name}") == []
@@ -45,20 +45,20 @@ def test_what_nobody_measured_is_absent_and_never_zero() -> None:
 
 
 def test_figures_of_another_profile_are_those_of_an_instance_that_is_gone() -> None:
-    look = everything()
-    other = tuple(msgspec.structs.replace(u, profile=u.profile and "4g.20gb") for u in look.details.usage)
-    stale = msgspec.structs.replace(look, details=msgspec.structs.replace(look.details, usage=other))
-    assert samples(page(look), "aliquot_instance_memory_used_bytes")
+    observation = everything()
+    other = tuple(msgspec.structs.replace(u, profile=u.profile and "4g.20gb") for u in observation.details.usage)
+    stale = msgspec.structs.replace(observation, details=msgspec.structs.replace(observation.details, usage=other))
+    assert samples(page(observation), "aliquot_instance_memory_used_bytes")
     assert not samples(page(stale), "aliquot_instance_memory_used_bytes")
 
 
-def test_after_a_look_that_failed_nothing_is_told_of_gpus() -> None:
+def test_after_a_look_that_failed_nothing_is_reported_of_gpus() -> None:
     shown = page(NodeSnapshot("n"))
     assert samples(shown, "aliquot_look_success") == [({"Hostname": "n"}, 0.0)]
     assert not [f.name for f in parse(shown.text().decode()) if f.name.startswith(("aliquot_gpu", "aliquot_instance"))]
 
 
-def test_gpus_that_nvml_does_not_see_are_told_apart() -> None:
+def test_gpus_that_nvml_does_not_see_are_distinguished() -> None:
     found = samples(page(hidden()), "aliquot_gpu_passthrough")
     assert [(labels["gpu"], labels["UUID"]) for labels, _ in found] == [("", ""), ("", "")]
     assert len({labels["pci_bus_id"] for labels, _ in found}) == 2
@@ -66,18 +66,18 @@ def test_gpus_that_nvml_does_not_see_are_told_apart() -> None:
 
 def test_drift_is_zero_where_something_was_asked_and_is_so() -> None:
     inventory = plain()
-    asked = world.wish(A100, ["3g.20gb", "1g.5gb"])
+    asked = mig_nodes.desired_state(A100, ["3g.20gb", "1g.5gb"])
     assert samples(page(take_snapshot("n", inventory, asked, SnapshotDetails())), "aliquot_drift") == [
         ({"Hostname": "n", "kind": "none"}, 0.0)
     ]
-    more = world.wish(A100, ["3g.20gb", "1g.5gb", "1g.5gb"])
+    more = mig_nodes.desired_state(A100, ["3g.20gb", "1g.5gb", "1g.5gb"])
     shown = page(take_snapshot("n", inventory, more, SnapshotDetails()))
     assert samples(shown, "aliquot_drift") == [({"Hostname": "n", "kind": "missing"}, 1.0)]
     assert [value for _, value in samples(shown, "aliquot_gpu_drift")] == [1.0]
 
 
 def test_holes_are_those_of_what_is_wanted() -> None:
-    """Beside 3g.20gb at 0 and 1g.5gb at 4 the slices 5 to 7 are free."""
+    # Next to 3g.20gb at 0 and 1g.5gb at 4 the slices 5 to 7 are free.
     wide, small = (
         NodeSnapshot("n", plain(), wanted=frozenset({"3g.20gb"})),
         NodeSnapshot("n", plain(), wanted=frozenset({"1g.5gb"})),
@@ -125,7 +125,7 @@ def test_it_is_compressed_where_that_is_taken(accepted: str, small: bool) -> Non
 
 
 def _ours(page: bytes) -> list[bytes]:
-    """Without what the process itself uses, which grows from page to page."""
+    """Return the lines without the metrics of the process itself, which grow from page to page."""
     return [line for line in page.splitlines() if not line.startswith(b"process_")]
 
 
@@ -133,11 +133,11 @@ def test_what_did_not_change_is_not_written_again() -> None:
     written: list[int] = []
     now = [many()]
 
-    def looks() -> tuple[NodeSnapshot, ...]:
+    def observe() -> tuple[NodeSnapshot, ...]:
         written.append(1)
         return (now[0],)
 
-    shown = MetricsPage(make.registry(), GpuCollector(looks), lambda: id(now[0]))
+    shown = MetricsPage(make.registry(), GpuCollector(observe), lambda: id(now[0]))
     first = shown.render({}).body
     assert _ours(shown.render({}).body) == _ours(first)
     shown.render(OPEN)
@@ -186,10 +186,10 @@ def test_a_name_or_label_that_is_not_in_the_table_cannot_be_exported() -> None:
 
 
 def test_a_page_never_tells_a_look_that_is_over() -> None:
-    """Looks come and go, and with them their places in memory: what stood for one must not stand for a later one."""
-    tally, inventory, between = AgentMetrics("n", "aliquot_agent", ()), plain(), SnapshotDetails(0.5)
+    # Snapshots come and go and reuse addresses in memory: data cached for one must not be used for a later one.
+    metrics, inventory, between = AgentMetrics("n", "aliquot_agent", ()), plain(), SnapshotDetails(0.5)
     times = [SnapshotDetails(float(at)) for at in range(1, 50)]
     for seen in times:
-        tally._record_snapshot(NodeSnapshot("n", inventory, seen), ())
-        assert [v for _, v in samples(tally.page, "aliquot_last_look_timestamp_seconds")] == [seen.at]
-        tally._record_snapshot(NodeSnapshot("n", inventory, between), ())
+        metrics._record_snapshot(NodeSnapshot("n", inventory, seen), ())
+        assert [v for _, v in samples(metrics.page, "aliquot_last_look_timestamp_seconds")] == [seen.at]
+        metrics._record_snapshot(NodeSnapshot("n", inventory, between), ())

@@ -1,4 +1,4 @@
-"""What others claim counts as held: in the inventory, and when the engine looks again."""
+"""Claims of other programs: they count as held in the inventory, and when the engine reads again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aliquot.core.model.inventory import Holder
 from aliquot.core.planner.plan import plan
 from aliquot.errors import InUseError
 from aliquot.node.claims import HeldBackend
-from support.simworld import Node
+from support.simnodes import Node
 from unit.containers.runtime.nodes import all_devices, node, uuid
 
 WEB = Holder("container", "docker:abc", "web")
@@ -28,7 +28,7 @@ def test_a_whole_gpu_is_held_with_everything_on_it() -> None:
     assert all(i.held and i.holders == (WEB,) for i in found.instances)
 
 
-def test_nobody_claims_anything() -> None:
+def test_nothing_is_claimed() -> None:
     assert with_claims(node(), []) == node()
     assert gpu_with_claims(node().gpus[0], [Claim(WEB, ("MIG-gone",))]) == node().gpus[0]
 
@@ -42,31 +42,31 @@ def test_a_holder_is_no_process_that_could_be_ended() -> None:
 
 
 def test_the_engine_looks_again_before_it_destroys() -> None:
-    """A claim that comes between the plan and the destroy stops it, and no destroy reaches the driver."""
-    world = Node("a100-sxm4-40gb").cut("0", "3g.20gb*2")
+    # A claim between the plan and the destroy stops it, and no destroy call reaches the driver.
+    environment = Node("a100-sxm4-40gb").cut("0", "3g.20gb*2")
     claims: list[Claim] = []
-    world.whole = HeldBackend(world.whole, lambda gpus: tuple(claims))
-    wish = world.wish("0", "7g.40gb")
-    before = [i.id for i in world.backend.read().gpus[0].instances]
-    assert not plan(world.whole.read(), wish).blockers
-    target = world.backend.read().gpus[0].instances[1].compute_instances[0].uuid
-    first_look = world.whole.read()
+    environment.whole = HeldBackend(environment.whole, lambda gpus: tuple(claims))
+    desired = environment.desired_state("0", "7g.40gb")
+    before = [i.id for i in environment.backend.read().gpus[0].instances]
+    assert not plan(environment.whole.read(), desired).blockers
+    target = environment.backend.read().gpus[0].instances[1].compute_instances[0].uuid
+    first_look = environment.whole.read()
 
     class Late:
-        """Claims that appear after the first look."""
+        """Claims that appear after the first read."""
 
-        looks = 0
+        observations = 0
 
         def __call__(self, gpus: object) -> tuple[Claim, ...]:
-            self.looks += 1
-            return (Claim(WEB, (target,)),) if self.looks > 2 else ()
+            self.observations += 1
+            return (Claim(WEB, (target,)),) if self.observations > 2 else ()
 
-    world.whole = HeldBackend(world.whole, Late())
-    outcome = world.apply(wish)
+    environment.whole = HeldBackend(environment.whole, Late())
+    outcome = environment.apply(desired)
     assert isinstance(outcome.error, InUseError)
     assert "web" in outcome.error.brief
-    assert [i.id for i in world.backend.read().gpus[0].instances] == before
-    assert first_look.fingerprint == world.whole.read().fingerprint
+    assert [i.id for i in environment.backend.read().gpus[0].instances] == before
+    assert first_look.fingerprint == environment.whole.read().fingerprint
 
 
 def test_devices_know_who_is_on_them() -> None:

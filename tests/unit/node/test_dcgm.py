@@ -1,4 +1,4 @@
-"""Shares of GPU instances from the page of a dcgm-exporter, real HTTP included."""
+"""Usage of GPU instances from the page of a dcgm-exporter, over real HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.factory import inventory
 NODE = inventory("a100-sxm4-40gb*2", enabled=True)
 ONE, TWO = NODE.gpus
 
-# Laid out as dcgm-exporter 3.3 and 4.1 print it (their issues 53 and 512).
+# The format is that of dcgm-exporter 3.3 and 4.1 (their issues 53 and 512).
 PAGE = f"""# HELP DCGM_FI_PROF_GR_ENGINE_ACTIVE Ratio of time the graphics engine is active.
 # TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge
 DCGM_FI_PROF_GR_ENGINE_ACTIVE{{gpu="0",UUID="{ONE.uuid}",pci_bus_id="00000000:07:00.0",device="nvidia0",\
@@ -40,7 +40,7 @@ def test_nonsense_is_nothing(page: str) -> None:
 
 
 class Site:
-    """An exporter that says ``page``, with that status."""
+    """An exporter that answers with ``page`` and that status."""
 
     def __init__(self) -> None:
         site = self
@@ -74,7 +74,7 @@ def site() -> Iterator[Site]:
     made.close()
 
 
-def test_only_what_nobody_told_is_filled(site: Site) -> None:
+def test_only_what_was_not_reported_is_filled(site: Site) -> None:
     known = Usage(ONE.pci, 0, "7g.40gb", compute=0.2, source="gpm")
     bare, other, whole = Usage(ONE.pci, 2), Usage(TWO.pci, 2), Usage(TWO.pci)
     found = DcgmExporter(site.url).fill(NODE, (known, bare, other, whole))
@@ -88,28 +88,28 @@ def test_it_is_asked_only_where_something_is_missing(site: Site) -> None:
     assert site.asked == 0
 
 
-def test_trouble_is_said_once_until_it_is_over(site: Site) -> None:
-    said: list[str] = []
-    exporter, bare = DcgmExporter(site.url, said.append), (Usage(ONE.pci, 2),)
+def test_a_failure_is_logged_once_until_it_is_over(site: Site) -> None:
+    messages: list[str] = []
+    exporter, bare = DcgmExporter(site.url, messages.append), (Usage(ONE.pci, 2),)
     site.status = 503
     assert exporter.fill(NODE, bare) == bare
     exporter.fill(NODE, bare)
-    assert len(said) == 1
+    assert len(messages) == 1
     site.status, site.page = 200, "other_metric 1\n"
     exporter.fill(NODE, bare)
-    assert "it has no DCGM_FI_PROF_GR_ENGINE_ACTIVE" in said[1]
+    assert "it has no DCGM_FI_PROF_GR_ENGINE_ACTIVE" in messages[1]
     site.page = PAGE
     assert exporter.fill(NODE, bare) != bare
     site.status = 503
     exporter.fill(NODE, bare)
-    assert len(said) == 3
+    assert len(messages) == 3
 
 
-def test_an_exporter_that_is_away() -> None:
-    said: list[str] = []
+def test_an_exporter_that_is_unavailable() -> None:
+    messages: list[str] = []
     bare = (Usage(ONE.pci, 2),)
-    assert DcgmExporter("http://127.0.0.1:1/metrics", said.append).fill(NODE, bare) == bare
-    assert said == ["no shares from http://127.0.0.1:1/metrics: [Errno 111] Connection refused"]
+    assert DcgmExporter("http://127.0.0.1:1/metrics", messages.append).fill(NODE, bare) == bare
+    assert messages == ["no shares from http://127.0.0.1:1/metrics: [Errno 111] Connection refused"]
 
 
 @pytest.mark.parametrize("url", ["", "foo", "file:///etc/passwd", "ftp://x/metrics", "http://", "http:// x"])
@@ -122,8 +122,8 @@ def test_only_pages_are_read(url: str) -> None:
     "url",
     ["http://[::1:9400/metrics", "http://a..b/metrics", "http://127.0.0.1:1/größe", "http://x:port/"],
 )
-def test_an_address_that_nobody_can_ask_is_trouble_and_no_fault(url: str) -> None:
-    said: list[str] = []
+def test_an_unreachable_address_is_an_error_to_retry(url: str) -> None:
+    messages: list[str] = []
     bare = (Usage(ONE.pci, 2),)
-    assert DcgmExporter(url, said.append).fill(NODE, bare) == bare
-    assert len(said) == 1
+    assert DcgmExporter(url, messages.append).fill(NODE, bare) == bare
+    assert len(messages) == 1

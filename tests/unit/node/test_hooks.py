@@ -1,4 +1,4 @@
-"""Hooks run as mig-parted runs them: replaced environment, first failure ends the list."""
+"""Hooks run as in mig-parted: a replaced environment, and the first failure ends the list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real reset's command line and its refusals, against a recording stub; ending processes."""
+"""The real reset's command line and its refusals, against a recording stub; the end of processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PCI = "0000:07:00.0"
 
 
 def stub(tmp_path: Path, says: str, status: int) -> str:
-    """An nvidia-smi that records its arguments, says that and ends so."""
+    """Write an nvidia-smi that records its arguments, prints a text and exits with a status."""
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\necho \"$@\" >> {tmp_path}/arguments\ncat <<'END'\n{says}\nEND\nexit {status}\n")
     program.chmod(0o755)
@@ -50,7 +50,7 @@ def test_resets_that_gpu_only(tmp_path: Path) -> None:
         (f"GPU 0000{PCI}: Not Supported", 3, HardwareError),
         (f"Unable to determine the device handle for GPU {PCI}: GPU is lost. Reboot to recover.", 15, GpuLostError),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, NoDriverError),
-        ("something that nobody has seen yet", 255, HardwareError),
+        ("an unknown sentence of it", 255, HardwareError),
         ("", 1, HardwareError),
     ],
 )
@@ -64,7 +64,7 @@ def test_each_refusal_is_one_clear_error(tmp_path: Path, says: str, status: int,
 
 
 def test_resets_inside_the_root_where_the_driver_lives(tmp_path: Path) -> None:
-    """chroot itself is real where we may use it; elsewhere its refusal names the program or the root."""
+    # The test uses the real chroot if it may. Otherwise the refusal names the program or the root.
     root = tmp_path / "root"
     (root / "bin").mkdir(parents=True)
     with pytest.raises(HardwareError) as caught:

@@ -1,4 +1,4 @@
-"""What the usage record remembers of the journal."""
+"""Journal data that the usage record remembers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def made_at(second: int) -> JournalEntry:
 
 
 def test_what_was_made_before_the_last_look_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that lives long would otherwise remember every instance that was ever made."""
+    # A long-running process would otherwise remember every instance that was ever created.
     seconds: Iterator[int] = iter(range(1000))
     monkeypatch.setattr(JournalFollower, "poll", lambda _: JournalUpdate([made_at(next(seconds))], restarted=False))
     journal = RecreationJournal("")
@@ -28,8 +28,8 @@ def test_what_was_made_before_the_last_look_is_forgotten(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("step", ["create ci 7/0", "create ci 7/0 1:2"])
-def test_a_compute_instance_that_was_made_anew_has_no_past(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one of which the step says where in its GPU instance it is."""
+def test_a_compute_instance_that_was_made_again_has_no_past(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # This includes one whose step contains its place in the GPU instance.
     made = JournalEntry("done", "run", gpu=PCI, step=step, at=1.0)
     monkeypatch.setattr(JournalFollower, "poll", lambda _: JournalUpdate([made], restarted=False))
     assert RecreationJournal("").recreated(since=0.0) == {(PCI, "#7")}

@@ -1,7 +1,7 @@
-"""Inside a process under test: on SIGUSR2, give free memory back and write how much is left.
+"""Code inside a process under test: on SIGUSR2, release free memory and write the size of the rest.
 
-A process that is started with this folder in PYTHONPATH imports it (see ``growth``). Objects are collected and free
-pages go back to the kernel, so that what is measured afterwards is held by something.
+A process imports it if this folder is in its PYTHONPATH (see ``growth``). Objects are collected and free pages return
+to the kernel, so that a reference holds all memory that is measured afterwards.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ NAMES = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", 
 
 
 class Allocated(ctypes.Structure):
-    """What mallinfo2(3) returns, in bytes."""
+    """Result of mallinfo2(3), in bytes."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in NAMES]
 
 
 def answer(*_: object) -> None:
-    """Write the bytes of the heap that are given out. Python has no other heap (PYTHONMALLOC=malloc)."""
+    """Write the number of allocated heap bytes. Python has no other heap (PYTHONMALLOC=malloc)."""
     gc.collect()
     library.malloc_trim(0)
     found = library.mallinfo2()

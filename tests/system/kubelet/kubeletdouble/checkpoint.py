@@ -1,4 +1,4 @@
-"""Kubelet's checkpoint: which pod has which devices, on disk over restarts. Same file name and shape as kubelet's."""
+"""The kubelet's checkpoint: the devices of pods, on disk over restarts. File name and format are the kubelet's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "kubelet_internal_checkpoint"
 
 @dataclass(frozen=True)
 class Entry:
-    """One container's devices of one resource, by NUMA node (-1: none), and the plugin's answer."""
+    """Devices of a container for one resource, by NUMA node (-1: none), and the plugin's answer."""
 
     uid: str
     container: str
@@ -50,7 +50,7 @@ def write(directory: Path, entries: list[Entry], registered: dict[str, list[str]
 
 
 def read(directory: Path) -> tuple[list[Entry], list[str]]:
-    """The entries, and the names of the resources that were registered."""
+    """Read the entries, and the names of the registered resources."""
     path = directory / NAME
     if not path.exists():
         return [], []

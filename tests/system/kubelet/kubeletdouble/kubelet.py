@@ -1,4 +1,4 @@
-"""The double itself: sockets, node status, pods."""
+"""The kubelet double: sockets, node status, pods."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ VERSIONS = ("v1beta1",)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 Status = Callable[[dict[str, int], dict[str, int]], None]
-"""Gets capacity and allocatable of the extended resources whenever they changed, from a thread of its own."""
+"""A callback that gets capacity and allocatable of the extended resources whenever they changed, from a thread of its
+own.
+"""
 
 
 class Kubelet:
-    """Kubelet below ``root``. Its calls block: from asyncio use ``asyncio.to_thread``.
+    """A kubelet below ``root``. Its calls block, so use ``asyncio.to_thread`` from asyncio.
 
-    ``status`` is told of the node's figures every ``period_s``; ``grace_s`` is kubelet's five minutes.
+    ``status`` gets the node's capacity every ``period_s``; ``grace_s`` is the kubelet's five minutes.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Kubelet:
         self._threads: list[threading.Thread] = []
         self._stop = threading.Event()
 
-    # -- coming and going
+    # -- start and stop
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ class Kubelet:
             self._thread(self._report, self._stop)
 
     def stop(self) -> None:
-        """End, with the connections that it has; the socket files go with it."""
+        """End the kubelet and its connections. The socket files are removed as well."""
         self._stop.set()
         for server in self._servers:
             server.stop(None).wait()
@@ -94,7 +96,7 @@ class Kubelet:
         self._threads.clear()
 
     def restart(self) -> None:
-        """Stop and start: the directory is wiped but for the checkpoint, the plugins' sockets with it."""
+        """Stop and start: the directory is wiped except for the checkpoint, including the plugins' sockets."""
         self.stop()
         self.start()
 
@@ -109,24 +111,24 @@ class Kubelet:
         return self._figures()[1]
 
     def _figures(self) -> tuple[dict[str, int], dict[str, int]]:
-        """As in the Node's status, where a forgotten resource stays with 0."""
+        """Return capacity and allocatable as in the Node's status, where a forgotten resource stays with 0."""
         capacity, allocatable, gone = self.manager.figures()
         self.forgotten = (self.forgotten | set(gone)) - set(capacity)
         zero = dict.fromkeys(self.forgotten, 0)
         return zero | capacity, zero | allocatable
 
     def _report(self, stop: threading.Event) -> None:
-        said: object = None
+        answer: object = None
         while not stop.wait(self._period_s):
             figures = self._figures()
-            if figures != said and self._status is not None:
+            if figures != answer and self._status is not None:
                 self._status(*figures)
-                said = figures
+                answer = figures
 
     # -- pods
 
     def admit(self, pod: Pod) -> dict[str, RunOptions]:
-        """Admit and start a pod; what each container gets. Raises AdmissionError."""
+        """Admit and start a pod, and return what each container gets. Raises AdmissionError."""
         self.manager.admit(pod)
         self.pods[pod.uid] = pod
         options = {c.name: self.manager.options(pod, c) for c in pod.containers}
@@ -144,7 +146,9 @@ class Kubelet:
     # -- registration
 
     def _register(self, request: dp.RegisterRequest) -> dp.Empty:
-        """Raises ValueError, which becomes the answer's status, for a request that kubelet refuses."""
+        """Register a plugin. Raises ValueError, which becomes the answer's status, for a request that the kubelet
+        refuses.
+        """
         try:
             self._connect(request)
         except ValueError as wrong:
@@ -170,8 +174,8 @@ class Kubelet:
         self._thread(self._follow, name, plugin)
 
     def _follow(self, name: str, plugin: Plugin) -> None:
-        """Read the stream to its end. Then whoever has the name is disconnected, which may be a newer plugin: kubelet
-        does that too.
+        """Read the stream to its end. Then disconnect the plugin that has the name, even a newer one: the kubelet does
+        that too.
         """
         manager = self.manager
         with suppress(grpc.RpcError, ValueError):
@@ -216,7 +220,7 @@ class Kubelet:
         return out
 
     def _allocatable(self, _request: pr.AllocatableResourcesRequest) -> pr.AllocatableResourcesResponse:
-        """One entry per device, as kubelet does where devices have a NUMA node."""
+        """Return one entry per device, as the kubelet does if devices have a NUMA node."""
         out = pr.AllocatableResourcesResponse()
         for name, ids in list(self.manager.healthy.items()):
             for each in sorted(ids):

@@ -1,4 +1,4 @@
-"""Kubelet's device manager: what plugins reported, what pods have, and how a container gets its devices."""
+"""The kubelet's device manager: devices that plugins reported, devices that pods have, and allocation to containers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from system.kubelet.kubeletdouble.wire import Plugin
 
 
 class Endpoint:
-    """A plugin for one resource; ``plugin`` None and ``stopped`` a time when it is gone."""
+    """A plugin for one resource. ``plugin`` is None and ``stopped`` a time after it is gone."""
 
     def __init__(self, plugin: Plugin | None, options: dp.DevicePluginOptions | None) -> None:
         self.plugin = plugin
@@ -26,7 +26,7 @@ class Endpoint:
 
 
 class Manager:
-    """Thread-safe. Iterates sets in a random order, as Go does; ``seed`` pins it."""
+    """A thread-safe device manager. It iterates sets in a random order, as Go does; ``seed`` fixes the order."""
 
     def __init__(self, directory: Path, grace_s: float, seed: int) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class Manager:
         self._lock = threading.RLock()
         self._turn = threading.Lock()
 
-    # -- what plugins say
+    # -- reports of plugins
 
     def connected(self, resource: str, plugin: Plugin, options: dp.DevicePluginOptions) -> None:
         with self._lock:
@@ -67,7 +67,7 @@ class Manager:
                 endpoint.plugin, endpoint.stopped = None, time.monotonic()
 
     def figures(self) -> tuple[dict[str, int], dict[str, int], list[str]]:
-        """Capacity, allocatable, and the resources that are forgotten with this answer."""
+        """Return capacity, allocatable, and the resources that are forgotten with this answer."""
         with self._lock:
             gone = [
                 name
@@ -84,11 +84,11 @@ class Manager:
             capacity = {n: allocatable.get(n, 0) + len(ids) for n, ids in self.unhealthy.items()}
             return capacity, allocatable, gone
 
-    # -- what pods want
+    # -- requests of pods
 
     def admit(self, pod: Pod) -> None:
         """Give each container its devices. Raises AdmissionError."""
-        with self._turn:  # kubelet admits one pod after the other
+        with self._turn:  # the kubelet admits one pod after the other
             for container in pod.containers:
                 for resource, count in container.limits.items():
                     if count and (resource in self.healthy or resource in self._allocated()):
@@ -142,10 +142,10 @@ class Manager:
 
     def _choose(self, endpoint: Endpoint, plugin: Plugin, free: set[str], count: int) -> list[str]:
         shuffled = self._random.sample(sorted(free), len(free))
-        wished: list[str] = []
+        requested: list[str] = []
         if endpoint.options is not None and endpoint.options.get_preferred_allocation_available:
-            wished = [i for i in plugin.preferred(shuffled, [], count) if i in free]
-        return list(dict.fromkeys(wished + shuffled))[:count]
+            requested = [i for i in plugin.preferred(shuffled, [], count) if i in free]
+        return list(dict.fromkeys(requested + shuffled))[:count]
 
     def _by_node(self, resource: str, ids: list[str]) -> dict[int, tuple[str, ...]]:
         found: dict[int, tuple[str, ...]] = {}

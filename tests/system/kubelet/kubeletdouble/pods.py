@@ -1,4 +1,4 @@
-"""Pods as the double sees them."""
+"""Pods in the view of the kubelet double."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a plugin's answers add to a container."""
+    """The parts of a container that a plugin's answers add."""
 
     envs: dict[str, str] = field(default_factory=dict)
     mounts: tuple[tuple[str, str, bool], ...] = ()
@@ -46,7 +46,7 @@ class RunOptions:
 
 
 class Runner(Protocol):
-    """Starts the containers of an admitted pod, for tests that want real ones."""
+    """A runner that starts the containers of an admitted pod, for tests that need real ones."""
 
     def start(self, pod: Pod, container: Container, options: RunOptions) -> None: ...
 
@@ -54,6 +54,6 @@ class Runner(Protocol):
 
 
 class AdmissionError(Exception):
-    """The pod is rejected for good; ``reason`` is what its status says."""
+    """The pod is rejected for good. ``reason`` is the one in its status."""
 
     reason = "UnexpectedAdmissionError"

@@ -1,4 +1,4 @@
-"""Kubelet's side of the wire, by grpcio: an implementation that shares nothing with the plugin's."""
+"""The kubelet's side of the protocol, by grpcio: an implementation that shares nothing with the plugin's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVICE = "/v1beta1.DevicePlugin/"
 
 
 class Plugin:
-    """A connection to a device plugin. Raises grpc.RpcError, or grpc.FutureTimeoutError when it cannot be dialled."""
+    """A connection to a device plugin. Raises grpc.RpcError, or grpc.FutureTimeoutError if it cannot be dialled."""
 
     def __init__(self, path: str, dial_s: float = DIAL_S) -> None:
         options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
@@ -61,7 +61,7 @@ class Plugin:
         return answer.container_responses[0]
 
     def unknown(self) -> None:
-        """Call a method that no plugin has."""
+        """Call a method that no plugin implements."""
         self._ask("NoSuchMethod", dp.Empty(), dp.Empty)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ def _unary(serve: Callable[[Any], Any], request: Any) -> Any:
 
 
 def serve(path: str, service: str, methods: dict[str, tuple[Callable[[Any], Any], Any]]) -> Any:
-    """A server on a socket; each method is a function and the type of its request."""
+    """Serve on a socket. Each method is a function and the type of its request."""
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     handlers = {name: _unary(act, request) for name, (act, request) in methods.items()}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))

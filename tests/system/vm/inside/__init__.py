@@ -1,11 +1,11 @@
-"""Runs inside the guest; the host imports it for the names of the checks only."""
+"""Code that runs inside the guest. The host imports it only for the names of the checks."""
 
 from __future__ import annotations
 
 import importlib
 
 MODULES = ("machine", "functions", "mediated", "handing", "hypervisor", "vendor", "program", "fence")
-"""In this order: each starts where the one before left the machine."""
+"""Modules in this order: each starts in the state that the one before left."""
 
 
 def load() -> None:

@@ -1,4 +1,6 @@
-"""The guest's side: every check in order, the outcome of each as one line of JSON. Refuses to run anywhere else."""
+"""The guest's side: every check in order, with the outcome of each as one line of JSON. It refuses to run anywhere
+else.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from system.vm.inside import load
 from system.vm.inside.checks import ALL, run
 
 MARK = "aliquot.guest=1"
-"""On the guest's kernel command line, and on no other: the checks rebind drivers and remove files."""
+"""A word on the guest's kernel command line, and on no other: the checks rebind drivers and remove files."""
 
 
 def main() -> int:
-    """0 when every check passed."""
+    """Return 0 if every check passed."""
     if MARK not in Path("/proc/cmdline").read_text().split():
         print("these checks change the machine that they run on: make test-vm runs them in a guest", file=sys.stderr)
         return 2
@@ -23,15 +25,15 @@ def main() -> int:
     failed = 0
     with open("/dev/ttyS1", "w", encoding="utf-8") as line:
 
-        def say(event: dict[str, object]) -> None:
+        def report(event: dict[str, object]) -> None:
             print(json.dumps(event), file=line, flush=True)
 
-        say({"up": float(Path("/proc/uptime").read_text().split()[0]), "kernel": os.uname().release})
+        report({"up": float(Path("/proc/uptime").read_text().split()[0]), "kernel": os.uname().release})
         for name in ALL:
             outcome = run(name)
             failed += not outcome["ok"]
-            say(outcome)
-        say({"end": failed})
+            report(outcome)
+        report({"end": failed})
     return min(failed, 1)
 
 

@@ -1,4 +1,4 @@
-"""What runs in the guest: checks in the order in which they are written, each a function that raises when it fails."""
+"""The checks that run in the guest, in the order of the source. Each is a function that raises if it fails."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, NoReturn, TypeVar
 E = TypeVar("E", bound=Exception)
 Check = Callable[[], object]
 ALL: dict[str, tuple[Check, int]] = {}
-"""Name (file::function) -> the check, and the seconds that it may take."""
+"""Name (file::function) to the check, and the seconds that it may take."""
 
 
 def check(patience: int = 60) -> Callable[[Check], Check]:
-    """Registers a check. What it returns is shown beside its name."""
+    """Register a check. Its result is shown beside its name."""
 
     def register(function: Check) -> Check:
         ALL[f"{function.__module__.rpartition('.')[2]}::{function.__name__}"] = (function, patience)
@@ -26,21 +26,21 @@ def check(patience: int = 60) -> Callable[[Check], Check]:
 
 
 def run(name: str) -> dict[str, Any]:
-    """One check's outcome."""
+    """Return the outcome of a check."""
     function, patience = ALL[name]
     began = time.monotonic()
     why = ""
-    said: object = None
+    answer: object = None
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(patience)
     try:
-        said = function()
-    except Exception:  # noqa: BLE001 - whatever it is belongs into the report
+        answer = function()
+    except Exception:  # noqa: BLE001 - every exception belongs in the report
         why = traceback.format_exc(limit=-6)[-3000:]
     finally:
         signal.alarm(0)
     seconds = round(time.monotonic() - began, 2)
-    return {"check": name, "ok": not why, "why": why, "said": "" if said is None else str(said), "seconds": seconds}
+    return {"check": name, "ok": not why, "why": why, "said": "" if answer is None else str(answer), "seconds": seconds}
 
 
 def _late(*_: object) -> NoReturn:
@@ -49,7 +49,7 @@ def _late(*_: object) -> NoReturn:
 
 @contextlib.contextmanager
 def refused(number: int) -> Iterator[None]:
-    """The kernel must refuse what is done inside, with this errno."""
+    """Require that the kernel refuses the operations inside, with this errno."""
     try:
         yield
     except OSError as error:
@@ -60,7 +60,7 @@ def refused(number: int) -> Iterator[None]:
 
 
 def fails(kind: type[E], what: Callable[[], object]) -> E:
-    """The error of this kind that ``what`` must raise."""
+    """Return the error of this kind that ``what`` must raise."""
     try:
         done = what()
     except kind as error:
@@ -69,7 +69,7 @@ def fails(kind: type[E], what: Callable[[], object]) -> E:
 
 
 def until(what: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until it is true."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, f"still not so after {seconds} s: {what}"

@@ -1,6 +1,8 @@
-"""A job's fence on control groups of version 2, where a program in the kernel judges each open: Slurm's daemons as
-Debian has them, and ``aliquot slurm apply`` for the instances, the files and the restarts. No driver is behind the
-device nodes: "No such device" is a yes, "Operation not permitted" the fence's no.
+"""The device access of a Slurm job on control groups of version 2, where a BPF program in the kernel decides on each
+open.
+
+Slurm's daemons are as Debian has them, and ``aliquot slurm apply`` does the instances, the files and the restarts. No
+driver is behind the device nodes: "No such device" means allowed, "Operation not permitted" means denied.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ NodeName=n1 NodeHostname=guest NodeAddr=127.0.0.1 CPUs=1 RealMemory=500 Gres=gpu
 PartitionName=all Nodes=ALL Default=YES
 """
 CGROUP = "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\nConstrainDevices=yes\n"
-"""No systemd runs in the guest: the slice that it would make is made by hand."""
+"""Create the slice by hand that systemd would create: it does not run in the guest."""
 STOP = "if [ -e {0} ]; then kill $(cat {0}); fi; while [ -e {0} ]; do sleep 0.1; done"
 PROBE = """#!/bin/sh
 for each in /dev/nvidia[0-9]* /dev/nvidia-caps/*; do
@@ -50,7 +52,7 @@ sed 's/^/cgroup /' /proc/self/cgroup
 
 
 def applied(*words: str) -> None:
-    """``aliquot slurm apply`` on this host."""
+    """Run ``aliquot slurm apply`` on this host."""
     how = (
         "--slurmd-start",
         "slurmd -N n1",
@@ -63,19 +65,19 @@ def applied(*words: str) -> None:
 
 
 def opened(*options: str) -> set[str]:
-    """What a job may open; of everything else the fence says no."""
-    said = [line.split(" ", 1) for line in sh("srun", *options, f"{PLACE}/probe").splitlines()]
-    (group,) = (words for path, words in said if path == "cgroup")
+    """Return the device files that a job may open. All others are denied."""
+    messages = [line.split(" ", 1) for line in sh("srun", *options, f"{PLACE}/probe").splitlines()]
+    (group,) = (words for path, words in messages if path == "cgroup")
     assert group.startswith("0::/"), "the one hierarchy of version 2"
     assert "/job_" in group, group
-    words = {path: words for path, words in said if path != "cgroup"}
+    words = {path: words for path, words in messages if path != "cgroup"}
     yes = {path for path, words in words.items() if "No such device" in words}
     assert all("Operation not permitted" in words[path] for path in words.keys() - yes), words
     return yes
 
 
 def slices() -> list[set[str]]:
-    """The files of each MIG device in gres.conf."""
+    """Return the files of each MIG device in gres.conf."""
     rows = (line for line in (PLACE / "gres.conf").read_text().splitlines() if " Name=gpu " in line)
     files = [row.partition("MultipleFiles=")[2].split() for row in rows]
     return [set(words[0].split(",")) for words in files if words]
@@ -83,14 +85,16 @@ def slices() -> list[set[str]]:
 
 @check(150)
 def a_job_opens_its_own_slice_alone() -> str:
-    """Neither its neighbour's, nor the other GPU, nor the capabilities of administrators. It runs as root."""
+    """Check that a job opens neither its neighbour's files, the other GPU's nor the capabilities of administrators. It
+    runs as root.
+    """
     for each in (*(PLACE / name for name in ("munge", "state", "spool")), Path("/sys/fs/cgroup/system.slice")):
         each.mkdir(parents=True, exist_ok=True)
     key = PLACE / "munge/key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     socket.sethostname("guest")
-    sh("ip", "address", "add", "10.0.0.1/32", "dev", "lo")  # a host of 127.0.0.1 alone resolves no address
+    sh("ip", "address", "add", "10.0.0.1/32", "dev", "lo")  # a host that has only 127.0.0.1 resolves no address
     for name, text in (("slurm.conf", CONF), ("gres.conf", ""), ("cgroup.conf", CGROUP)):
         (PLACE / name).write_text(text)
     for name, text in (

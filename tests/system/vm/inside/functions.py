@@ -1,4 +1,4 @@
-"""SR-IOV: the PCI core's own rules, its numbering, and our way to switch virtual functions."""
+"""SR-IOV: the PCI core's own rules, its numbering, and our switch of virtual functions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aliquot.foundation.threads import SystemClock
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel import sriov_switch as switching
 from aliquot.hardware.kernel.sriov_manage import NoTools
-from system.vm.inside.cards import bare, gpu, kernel
 from system.vm.inside.checks import check, fails, refused
+from system.vm.inside.gpus import bare, gpu, kernel
 from system.vm.inside.machine import A2, FILES, PLAIN, T4, device, driver
 
 NUMBER = "sriov_numvfs"
@@ -19,7 +19,9 @@ NUMBER = "sriov_numvfs"
 
 @check()
 def the_kernel_refuses_numbers() -> None:
-    """ERANGE above the total, EBUSY from one number to another, ENOENT without SR-IOV: what the simulator claims."""
+    """Require ERANGE above the total, EBUSY from one number to another and ENOENT without SR-IOV: the simulator assumes
+    these.
+    """
     with refused(errno.ERANGE):
         FILES.write(device(PLAIN, NUMBER), "5")
     with refused(errno.EINVAL):
@@ -28,7 +30,7 @@ def the_kernel_refuses_numbers() -> None:
     FILES.write(device(PLAIN, NUMBER), "2")
     with refused(errno.EBUSY):
         FILES.write(device(PLAIN, NUMBER), "3")
-    FILES.write(device(PLAIN, NUMBER), "2")  # the same number again is no change
+    FILES.write(device(PLAIN, NUMBER), "2")  # the same number again changes nothing
     assert FILES.read(device(PLAIN, NUMBER)) == "2"
     FILES.write(device(PLAIN, NUMBER), "0")
     with refused(errno.ENOENT):
@@ -37,7 +39,7 @@ def the_kernel_refuses_numbers() -> None:
 
 @check()
 def our_switch_goes_by_way_of_none() -> None:
-    """From two virtual functions to four, which the kernel refuses in one step; on the kernel's own nvme driver."""
+    """Switch from two virtual functions to four, which the kernel refuses in one step, on its own nvme driver."""
     assert (sriov.total(FILES, PLAIN), sriov.count(FILES, PLAIN)) == (4, 0)
     for wanted in (2, 4):
         switching.set_function_count(FILES, NoTools(), SystemClock(), PLAIN, wanted)
@@ -49,7 +51,7 @@ def our_switch_goes_by_way_of_none() -> None:
 
 
 @check()
-def our_error_says_what_the_kernel_meant() -> str:
+def our_error_explains_that_of_the_kernel() -> str:
     error = fails(HardwareError, lambda: switching.set_function_count(FILES, NoTools(), SystemClock(), PLAIN, 9))
     assert "fewer virtual functions" in error.brief
     assert any("ERANGE" in line and PLAIN in line for line in error.details)
@@ -58,7 +60,9 @@ def our_error_says_what_the_kernel_meant() -> str:
 
 @check()
 def sixteen_functions_appear() -> str:
-    """All of them bound and listing types when the call returns, in numeric order, each in a group of its own."""
+    """Switch on sixteen functions. All are bound and list types when the call returns, in numeric order, each in a
+    group of its own.
+    """
     before = gpu(A2).virtual
     assert before is not None
     assert (before.total, before.functions, before.framework) == (16, (), "")
@@ -76,7 +80,9 @@ def sixteen_functions_appear() -> str:
 
 @check()
 def the_right_number_is_left_alone() -> None:
-    """Switching them again would take everything away: the directories stay the very same."""
+    """Keep the functions if the number is right: switching them again would remove everything. The directories stay the
+    same.
+    """
     before = os.stat(device(A2, "virtfn7/")).st_ino
     kernel().set_functions(bare(A2), 16)
     assert os.stat(device(A2, "virtfn7/")).st_ino == before

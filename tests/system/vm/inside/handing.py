@@ -1,4 +1,4 @@
-"""Passthrough: driver_override, IOMMU groups as the kernel sees them, and the way back to the former driver."""
+"""Passthrough: driver_override, IOMMU groups as the kernel sees them, and the return to the previous driver."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import struct
 from aliquot.errors import BlockedError, InUseError
 from aliquot.foundation.threads import SystemClock
 from aliquot.hardware.kernel import vfio_binding
-from system.vm.inside.cards import bare, gpu, kernel, make, read
-from system.vm.inside.cards import destroy as end
 from system.vm.inside.checks import check, fails
-from system.vm.inside.machine import A2, FILES, GROUPED, PLAIN, STRANGER, T4, device, driver
+from system.vm.inside.gpus import bare, gpu, kernel, make, read
+from system.vm.inside.gpus import destroy as end
+from system.vm.inside.machine import A2, FILES, GROUPED, PLAIN, T4, UNRELATED, device, driver
 
 GET_STATUS, VIABLE = 0x3B67, 1  # VFIO_GROUP_GET_STATUS, VFIO_GROUP_FLAGS_VIABLE (linux/vfio.h)
 
 
 def viable(pci: str) -> bool:
-    """Whether the kernel would give this function's IOMMU group to a virtual machine."""
+    """Report whether the kernel would give this function's IOMMU group to a VM."""
     number = os.path.basename(os.readlink(device(pci, "iommu_group")))
     group = os.open(f"/dev/vfio/{number}", os.O_RDWR)
     try:
@@ -31,7 +31,7 @@ def viable(pci: str) -> bool:
 
 
 def rebound_by_hand(pci: str, wanted: str) -> None:
-    """As an administrator does it, without our code."""
+    """Bind a driver as an administrator does, without our code."""
     FILES.write(device(pci, "driver_override"), wanted)
     FILES.write(device(pci, "driver/unbind"), pci)
     FILES.write("/sys/bus/pci/drivers_probe", pci)
@@ -47,10 +47,10 @@ def a_whole_gpu_goes_and_comes_back() -> str:
     assert viable(T4)
     assert not FILES.exists(device(T4, "mdev_supported_types"))
     assert (driver(GROUPED), driver(A2)) == ("nvidia", "nvidia"), "the same model elsewhere is left alone"
-    away = gpu(T4)
-    assert away.passthrough
-    assert (away.uuid, away.product) == (bare(T4).uuid, "Tesla T4")
-    kernel().set_passthrough(away, False)
+    unavailable = gpu(T4)
+    assert unavailable.passthrough
+    assert (unavailable.uuid, unavailable.product) == (bare(T4).uuid, "Tesla T4")
+    kernel().set_passthrough(unavailable, False)
     assert driver(T4) == "nvidia"
     assert FILES.read(device(T4, "driver_override")) == "(null)"
     assert FILES.exists(device(T4, "mdev_supported_types"))
@@ -60,7 +60,7 @@ def a_whole_gpu_goes_and_comes_back() -> str:
 
 @check()
 def a_driver_of_the_kernels_own() -> None:
-    """The kernel's nvme driver loses its device and gets it back: the same code, and no stand-in in it."""
+    """Take the device of the kernel's nvme driver, and return it: with the same code, and without a stand-in."""
     vfio_binding.bind_to_vfio(FILES, SystemClock(), PLAIN, ())
     assert driver(PLAIN) == "vfio-pci"
     assert viable(PLAIN)
@@ -101,12 +101,12 @@ def a_gpu_with_vgpus_stays() -> None:
 
 
 @check()
-def a_group_with_a_stranger() -> str:
-    """We refuse before anything is unbound; and the kernel says that such a group is not viable."""
-    assert driver(STRANGER) == "virtio-pci"
+def a_group_with_an_unrelated_device() -> str:
+    """Refuse before anything is unbound. The kernel reports that such a group is not viable."""
+    assert driver(UNRELATED) == "virtio-pci"
     error = fails(BlockedError, lambda: kernel().set_passthrough(bare(GROUPED), True))
     assert error.code == "IOMMU_GROUP"
-    assert any(STRANGER in line for line in error.details)
+    assert any(UNRELATED in line for line in error.details)
     assert driver(GROUPED) == "nvidia"
     rebound_by_hand(GROUPED, "vfio-pci")
     assert not viable(GROUPED)
@@ -115,23 +115,23 @@ def a_group_with_a_stranger() -> str:
 
 
 @check()
-def the_same_group_without_its_stranger() -> None:
-    """With the other device unbound the kernel gives the group away, and so do we; a bridge in it is no hindrance."""
-    FILES.write(device(STRANGER, "driver/unbind"), STRANGER)
+def the_same_group_without_the_unrelated_device() -> None:
+    """Pass the group through after the other device is unbound, as the kernel does. A bridge in it is not a problem."""
+    FILES.write(device(UNRELATED, "driver/unbind"), UNRELATED)
     kernel().set_passthrough(bare(GROUPED), True)
     assert viable(GROUPED)
     kernel().set_passthrough(gpu(GROUPED), False)
     assert driver(GROUPED) == "nvidia"
-    FILES.write("/sys/bus/pci/drivers_probe", STRANGER)
-    assert driver(STRANGER) == "virtio-pci"
+    FILES.write("/sys/bus/pci/drivers_probe", UNRELATED)
+    assert driver(UNRELATED) == "virtio-pci"
 
 
 @check()
-def one_that_somebody_else_handed_out() -> None:
-    """Bound to vfio-pci without us: shown as in passthrough, and given back to the driver that takes it."""
+def one_that_another_process_passed_through() -> None:
+    """Show a GPU that another process bound to vfio-pci as passthrough, and return it to the driver that accepts it."""
     rebound_by_hand(T4, "vfio-pci")
-    away = gpu(T4)
-    assert away.passthrough
-    kernel().set_passthrough(away, False)
+    unavailable = gpu(T4)
+    assert unavailable.passthrough
+    kernel().set_passthrough(unavailable, False)
     assert driver(T4) == "nvidia"
     assert len(read().gpus) == 3

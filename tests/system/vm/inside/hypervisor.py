@@ -1,5 +1,5 @@
-"""Real libvirtd, mdevctl and QEMU: node devices, running machines with an mdev and with virtual functions, and what
-both sides say of who holds what.
+"""Real libvirtd, mdevctl and QEMU: node devices, running VMs with an mdev and with virtual functions, and the holders
+that both sides report.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from aliquot.libvirt import check as checking
 from aliquot.libvirt.choose import VmDeviceRequest
 from aliquot.libvirt.connect import open_libvirt
 from aliquot.libvirt.device_rules import VmContext
-from aliquot.libvirt.holders import read_holders
 from aliquot.libvirt.models import LibvirtDomain
 from aliquot.libvirt.port import Libvirt
-from system.vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make, read
 from system.vm.inside.checks import check, fails, until
+from system.vm.inside.gpus import bare, destroy, destroy_all, gpu, kernel, make, read
 from system.vm.inside.machine import A2, FILES, T4, device, driver, sh
 
 QEMU_CONF = """namespaces = []
@@ -48,7 +47,7 @@ def domain(libvirt: Libvirt, name: str) -> LibvirtDomain:
 
 
 def give(name: str, *types: str, devices: tuple[str, ...] = ()) -> attach.DeviceChange:
-    """What ``aliquot libvirt attach`` does, on the definition."""
+    """Attach devices to the definition, as ``aliquot libvirt attach`` does."""
     with open_libvirt() as libvirt:
         here = domain(libvirt, name)
         around = VmContext(tuple(d for d in libvirt.domains() if d.name != name), libvirt.mdevs())
@@ -73,7 +72,7 @@ def stop(name: str) -> None:
 
 
 def pid(name: str) -> str:
-    """The pid of a machine's QEMU, from libvirt's own file."""
+    """Return the pid of a VM's QEMU, from libvirt's own file."""
     return Path(f"/run/libvirt/qemu/{name}.pid").read_text().strip()
 
 
@@ -86,7 +85,7 @@ def libvirt_ends() -> None:
 
 @check(150)
 def the_daemons_start() -> str:
-    """udevd, virtlogd and libvirtd of the host's packages; the first question waits for libvirt's probe of QEMU."""
+    """Start the host's udevd, virtlogd and libvirtd. The first request waits for libvirt's probe of QEMU."""
     Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
     Path("/usr/bin/qemu-system-i386").unlink(missing_ok=True)  # libvirt would probe it as well
     sh("/lib/systemd/systemd-udevd", "--daemon")
@@ -102,19 +101,21 @@ def the_daemons_start() -> str:
 
 @check()
 def libvirt_lists_the_same_cards() -> None:
-    """Its node devices of GPUs and virtual functions, with types, are ours."""
+    """Compare libvirt's node devices of GPUs and virtual functions, with types, with ours."""
     virtual = gpu(A2).virtual
     assert virtual is not None
     names = {f"pci_{each.pci.replace(':', '_').replace('.', '_')}" for each in virtual.functions}
     until(lambda: names <= set(sh("virsh", "nodedev-list", "--cap", "mdev_types").split()))
-    said = sh("virsh", "nodedev-dumpxml", sorted(names)[0])
-    assert "<name>NVIDIA A2-4Q</name>" in said
-    assert "<product id='0x25b6'" in said  # with its name where the machine has pci.ids
+    answer = sh("virsh", "nodedev-dumpxml", sorted(names)[0])
+    assert "<name>NVIDIA A2-4Q</name>" in answer
+    assert "<product id='0x25b6'" in answer  # with its name if the guest has pci.ids
 
 
 @check(120)
 def a_defined_mdev_comes_back() -> str:
-    """Defined through us, gone as with a reboot, started by libvirt (mdevctl writes to ``create``): the same vGPU."""
+    """Define an mdev through us and remove it as a reboot does. libvirt starts it (mdevctl writes to ``create``): the
+    same vGPU.
+    """
     made = make(A2, 1, 746)
     with open_libvirt() as libvirt:
         until(lambda: made.uuid in {each.uuid for each in libvirt.mdevs()})
@@ -137,7 +138,7 @@ def a_defined_mdev_comes_back() -> str:
 
 @check(150)
 def a_machine_runs_with_an_mdev() -> str:
-    """With a screen, display and ramFB as we write them; both sides name the machine and its process."""
+    """Run a VM with a screen, display and ramFB as we write them. Both sides name the VM and its process."""
     made = make(A2, 0, 746)
     define("web", SCREEN)
     change = give("web", "NVIDIA A2-4Q")
@@ -147,8 +148,10 @@ def a_machine_runs_with_an_mdev() -> str:
     (found,) = now.holders
     assert (found.kind, found.name, found.id) == ("vm", "web", pid("web"))
     with open_libvirt() as libvirt:
-        assert read_holders(libvirt, read(), FILES.read)[made.uuid] == found
-        report = checking.check(read(), domain(libvirt, "web"), VmContext((), libvirt.mdevs()))
+        machine = domain(libvirt, "web")
+        assert machine.running
+        assert made.uuid in {device.uuid for device in machine.live}
+        report = checking.check(read(), machine, VmContext((), libvirt.mdevs()))
     assert not report.all_problems, report.all_problems
     command = Path(f"/proc/{found.id}/cmdline").read_text()
     assert made.uuid in command
@@ -168,12 +171,14 @@ def what_it_holds_is_not_taken() -> None:
 
 @check()
 def the_kernel_itself_would_wait() -> str:
-    """Why we look first: this kernel does not refuse to remove an mdev that is open, the write waits for its end."""
+    """Show why we check holders first: this kernel does not refuse to remove an open mdev, and the write waits for its
+    end.
+    """
     (now,) = gpu(A2).vgpus
     path = device(now.function, f"{now.uuid}/remove")
     with subprocess.Popen(["sh", "-c", f"echo 1 > {path}"]) as writer:
         time.sleep(2)
-        assert writer.poll() is None, "the kernel refuses, or does it: then our look is needed for another reason"
+        assert writer.poll() is None, "the kernel refuses, or does it: then our check is needed for another reason"
         stop("web")
         assert writer.wait(20) == 0
     assert not gpu(A2).vgpus
@@ -182,7 +187,9 @@ def the_kernel_itself_would_wait() -> str:
 
 @check(150)
 def a_machine_runs_with_a_function_and_a_whole_gpu() -> str:
-    """Both handed out by us and attached as we write it; held by QEMU, and taken back only when the machine is gone."""
+    """Pass through a function and a whole GPU and attach both as we write it. QEMU holds them, so they return only when
+    the VM is gone.
+    """
     virtual = gpu(A2).virtual
     assert virtual is not None
     one = virtual.functions[9].pci

@@ -1,4 +1,4 @@
-"""The machine is what the other checks take it for: modules, cards, IOMMU groups."""
+"""The guest machine has what the other checks assume: modules, cards, IOMMU groups."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from system.vm.inside.checks import check
 
 FILES = RealFiles()
 A2, T4, GROUPED, PLAIN = "0000:01:00.0", "0000:02:00.0", "0000:05:01.0", "0000:03:00.0"
-"""An SR-IOV GPU, one without, one that shares its IOMMU group with a stranger; and an SR-IOV device with the kernel's
-own driver (nvme).
+"""An SR-IOV GPU, one without, one that shares its IOMMU group with another device, and an SR-IOV device with the
+kernel's own driver (nvme).
 """
-STRANGER = "0000:05:02.0"
+UNRELATED = "0000:05:02.0"
 PLAN = json.loads(Path("/run/plan.json").read_text()) if Path("/run/plan.json").exists() else {}
 
 
@@ -26,27 +26,27 @@ def device(pci: str, name: str = "") -> str:
 
 
 def driver(pci: str) -> str:
-    """The bound driver, straight from sysfs."""
+    """Return the bound driver, read directly from sysfs."""
     path = device(pci, "driver")
     return os.path.basename(os.readlink(path)) if os.path.islink(path) else ""
 
 
 def sh(*command: str, patience: float = 60) -> str:
-    """What a program printed. Raises AssertionError with its complaint."""
+    """Return the output of a program. Raises AssertionError with its error output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
     return done.stdout
 
 
-def stand_in(world: str) -> None:
-    """Load the stand-in for the vGPU host driver, its virtual functions in this world."""
-    cards = (f"{A2}=a2-{world}", f"{T4}=t4-mdev", f"{GROUPED}=t4-mdev")
-    sh("insmod", PLAN["module"], f"cards={','.join(cards)}")
+def stand_in(framework: str) -> None:
+    """Load the stand-in for the vGPU host driver, with its virtual functions in this vGPU framework."""
+    gpus = (f"{A2}=a2-{framework}", f"{T4}=t4-mdev", f"{GROUPED}=t4-mdev")
+    sh("insmod", PLAN["module"], f"cards={','.join(gpus)}")
 
 
 @contextmanager
 def qemu(name: str, device: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A machine with a VFIO device (``host=ADDRESS``, ``sysfsdev=PATH``), without libvirt; it sits in its firmware."""
+    """Run a VM with a VFIO device (``host=ADDRESS``, ``sysfsdev=PATH``), without libvirt. It stays in its firmware."""
     words = ["qemu-system-x86_64", "-name", f"guest={name}", "-nodefaults", "-display", "none", "-m", "64"]
     words += ["-accel", "tcg", "-machine", "q35", "-device", f"vfio-pci,{device}"]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as machine:
@@ -69,7 +69,7 @@ def modules_load() -> str:
 
 @check()
 def cards_wear_their_ids() -> None:
-    """Emulated devices, in sysfs the GPUs that they stand in for."""
+    """Check that the emulated devices present the ids of their GPUs in sysfs."""
     for pci, ids in ((A2, ("0x10de", "0x25b6", "0x030200")), (T4, ("0x10de", "0x1eb8", "0x030200"))):
         assert tuple(FILES.read(device(pci, each)) for each in ("vendor", "device", "class")) == ids
         assert driver(pci) == "nvidia"
@@ -81,4 +81,4 @@ def cards_wear_their_ids() -> None:
 def the_iommu_is_on() -> None:
     alone = {os.path.realpath(device(pci, "iommu_group")) for pci in (A2, T4, GROUPED, PLAIN)}
     assert len(alone) == 4
-    assert os.path.realpath(device(GROUPED, "iommu_group")) == os.path.realpath(device(STRANGER, "iommu_group"))
+    assert os.path.realpath(device(GROUPED, "iommu_group")) == os.path.realpath(device(UNRELATED, "iommu_group"))

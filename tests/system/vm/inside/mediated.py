@@ -1,4 +1,4 @@
-"""Mediated devices: the mdev core's own rules, and our way to make and end vGPUs in both mdev worlds."""
+"""Mediated devices: the mdev core's own rules, and our way to create and end vGPUs in both mdev frameworks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import uuid
 from aliquot.core.model import vgpu_types as tables
 from aliquot.core.planner.vgpu.naming import stable_uuid
 from aliquot.errors import AliquotError, HardwareError, InUseError
-from system.vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make
 from system.vm.inside.checks import check, fails, refused
+from system.vm.inside.gpus import bare, destroy, destroy_all, gpu, kernel, make
 from system.vm.inside.machine import A2, FILES, T4, device
 
 A2_4Q, A2_8Q, A2_4C, T4_4Q, T4_8Q = 746, 747, 754, 232, 233
@@ -21,7 +21,7 @@ def create(function: str, type_id: int) -> str:
 
 
 def free(function: str, type_id: int) -> int:
-    """Straight from sysfs."""
+    """Return the free instances, read directly from sysfs."""
     return int(FILES.read(device(function, f"mdev_supported_types/nvidia-{type_id}/available_instances")))
 
 
@@ -33,7 +33,7 @@ def functions() -> list[str]:
 
 @check()
 def the_kernel_lists_the_types_of_our_table() -> str:
-    """Two authors: the stand-in's types are written down apart from the catalog."""
+    """Compare the kernel's types with the catalog: two authors wrote them down separately."""
     for pci in (A2, T4):
         seen = gpu(pci)
         table = tables.table(seen.pci_device, seen.subsystem)
@@ -49,7 +49,7 @@ def the_kernel_lists_the_types_of_our_table() -> str:
 
 @check()
 def the_mdev_core_refuses() -> None:
-    """EINVAL for what is no UUID, EEXIST for one that exists on any function, ENOENT for an unknown type."""
+    """Require EINVAL for what is not a UUID, EEXIST for one that exists on any function, ENOENT for an unknown type."""
     first, second, *_ = functions()
     some = str(uuid.uuid4())
     with refused(errno.EINVAL):
@@ -70,7 +70,9 @@ def the_mdev_core_refuses() -> None:
 
 @check()
 def four_of_sixteen() -> str:
-    """Sixteen functions, and 4 x A2-4Q: the fifth is refused, the types of that size are gone from every function."""
+    """Create 4 x A2-4Q on sixteen functions: the fifth is refused, and the types of that size are gone from every
+    function.
+    """
     made = [make(A2, number, A2_4Q) for number in range(4)]
     assert [each.uuid for each in made] == [stable_uuid(bare(A2), number) for number in range(4)]
     assert all(each.ownership_token and each.type == "NVIDIA A2-4Q" for each in made)
@@ -86,7 +88,7 @@ def four_of_sixteen() -> str:
 
 @check()
 def one_size_at_a_time() -> None:
-    """With one 4 GB vGPU there is room for others of 4 GB, of any series, and for no other size."""
+    """Create one 4 GB vGPU: others of 4 GB fit, of any series, and no other size."""
     destroy_all(A2)
     make(A2, 3, A2_4C)
     seen = gpu(A2)
@@ -100,7 +102,7 @@ def one_size_at_a_time() -> None:
 
 @check()
 def slots_of_the_gpu_itself() -> None:
-    """Without SR-IOV several vGPUs lie on one function and the number counts down."""
+    """Create several vGPUs without SR-IOV: they are on one function, and the number counts down."""
     assert free(T4, T4_4Q) == 4
     made = [make(T4, slot, T4_4Q) for slot in range(3)]
     assert {each.function for each in made} == {T4}
@@ -113,14 +115,16 @@ def slots_of_the_gpu_itself() -> None:
 
 
 @check()
-def a_late_release_hits_nobody() -> None:
-    """The function has another vGPU by now, under the same UUID: whoever comes with the former claim gets nothing."""
-    former = make(A2, 0, A2_4Q)
-    destroy(A2, former)
+def a_late_release_changes_nothing() -> None:
+    """Refuse a late release: the function has another vGPU by now, under the same UUID, so the previous claim changes
+    nothing.
+    """
+    previous = make(A2, 0, A2_4Q)
+    destroy(A2, previous)
     now = make(A2, 0, A2_4Q)
-    assert now.uuid == former.uuid
-    assert now.ownership_token != former.ownership_token
-    error = fails(InUseError, lambda: destroy(A2, former))
+    assert now.uuid == previous.uuid
+    assert now.ownership_token != previous.ownership_token
+    error = fails(InUseError, lambda: destroy(A2, previous))
     assert "another vGPU" in error.brief
     assert [each.uuid for each in gpu(A2).vgpus] == [now.uuid]
     destroy(A2, now)
@@ -128,7 +132,7 @@ def a_late_release_hits_nobody() -> None:
 
 @check()
 def one_made_by_hand_is_adopted() -> None:
-    """It is shown, it is nobody's, and it goes when it is named as it is."""
+    """Show a vGPU made by hand, without an owner, and remove it when it is named as it is."""
     some = str(uuid.uuid4())
     function = functions()[6]
     FILES.write(create(function, A2_4Q), some)

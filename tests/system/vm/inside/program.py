@@ -1,5 +1,6 @@
-"""The whole program on this machine: wishes planned, applied, proved and brought back after a reboot. NVML is the
-simulator's library (no GPU is here); everything else that it reads and writes is the kernel's.
+"""The whole program on this guest: requests planned, applied, verified and restored after a reboot.
+
+NVML is the simulator's library (no GPU is here); everything else that it reads and writes is the kernel's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def surroundings() -> dict[str, str]:
 
 
 def aliquot(*words: str, status: int = 0) -> str:
-    """What the command line printed, on both streams. It must end with that status. Here in this process: an
+    """Return the command line's output on both streams. It must end with that status. It runs in this process: an
     interpreter takes seconds to start in an emulated machine.
     """
     os.environ.update(surroundings())
@@ -40,27 +41,27 @@ def aliquot(*words: str, status: int = 0) -> str:
 
 
 def process(*words: str) -> str:
-    """The same as a program of its own, which must succeed."""
+    """Run the same as a program of its own, which must succeed."""
     os.environ.update(surroundings())
     return sh(sys.executable, "-m", "aliquot", *words)
 
 
-def card(pci: str) -> dict[str, Any]:
-    """A GPU as ``aliquot show`` tells programs."""
+def make_gpu(pci: str) -> dict[str, Any]:
+    """Return a GPU as ``aliquot show -o json`` reports it."""
     shown = json.loads(aliquot("show", "-o", "json"))
     found: dict[str, Any] = next(each for each in shown["gpus"] if each["pci"] == pci)
     return found
 
 
 def uuids() -> list[tuple[str, str]]:
-    """Function and UUID of every mediated device, straight from sysfs."""
+    """Return function and UUID of every mediated device, read directly from sysfs."""
     root = "/sys/bus/mdev/devices"
     paths = [os.path.realpath(f"{root}/{each}") for each in os.listdir(root)]
     return sorted((os.path.basename(os.path.dirname(path)), os.path.basename(path)) for path in paths)
 
 
 def reboot() -> None:
-    """What a reboot does to a host: the driver starts afresh, everything made is gone, the boot has another id."""
+    """Simulate a reboot of the host: the driver starts again, created devices are gone, the boot id changes."""
     sh("rmmod", "nvidia_vgpu_vfio")
     new = Path("/run/boot_id")
     new.write_text(f"{uuid4()}\n")
@@ -76,34 +77,34 @@ def it_sees_the_machine() -> None:
     aliquot("sim", "start", "a2,tesla-t4", "--name", "guest")
     folder = Path(ROOT, "usr/lib/x86_64-linux-gnu")
     folder.mkdir(parents=True)
-    aliquot("show", "--node", "guest")  # which makes the node's library
+    aliquot("show", "--sim", "guest")  # which creates the node's library
     (folder / "libnvidia-ml.so.1").symlink_to(f"{STATE}/sim/guest/libnvidia-ml.so.1")
     reboot()
     shown = json.loads(aliquot("show", "-o", "json"))
     assert [each["pci"] for each in shown["gpus"]] == [A2, T4]
     assert shown["host"]["iommu"]
     assert shown["host"]["vgpu_manager"]
-    assert card(A2)["virtual"]["total"] == 16
-    assert card(T4)["virtual"]["world"] == "mdev"
+    assert make_gpu(A2)["virtual"]["total"] == 16
+    assert make_gpu(T4)["virtual"]["world"] == "mdev"
 
 
 @check(100)
-def a_wish_is_applied() -> str:
-    """Virtual functions on, four vGPUs, proved by a fresh read: in one command. The same again does nothing."""
+def a_request_is_applied() -> str:
+    """Apply virtual functions and four vGPUs, verified by another read, in one command. A second run does nothing."""
     aliquot("plan", *FOUR, status=10)  # changes are due
     assert uuids() == []
-    said = process("apply", *FOUR)
+    answer = process("apply", *FOUR)
     made = uuids()
     assert [function for function, _ in made] == [f"0000:01:00.{number}" for number in (1, 2, 3, 4)], made
-    assert len(card(A2)["virtual"]["functions"]) == 16
-    assert {each["type"] for each in card(A2)["vgpus"]} == {"NVIDIA A2-4Q"}
+    assert len(make_gpu(A2)["virtual"]["functions"]) == 16
+    assert {each["type"] for each in make_gpu(A2)["vgpus"]} == {"NVIDIA A2-4Q"}
     aliquot("apply", *FOUR)
     assert uuids() == made
-    return said.strip().splitlines()[-1]
+    return answer.strip().splitlines()[-1]
 
 
 @check(100)
-def bad_wishes_change_nothing() -> None:
+def bad_requests_change_nothing() -> None:
     before = uuids()
     for types, rule in (("A2-4Q*5", "MAX_VGPUS"), ("A2-4Q,A2-8Q", "EQUAL_SIZE")):
         assert rule in aliquot("apply", "--gpu", A2, "--vgpu", types, status=20)
@@ -112,26 +113,26 @@ def bad_wishes_change_nothing() -> None:
 
 @check(150)
 def a_running_machine_is_in_the_way() -> str:
-    """Refused with the machine's name while it runs; done when it is gone."""
+    """Refuse a change with the VM's name while it runs, and apply it after the VM is gone."""
     before = uuids()
     function, uuid = before[0]
     with qemu("busy", f"sysfsdev=/sys/bus/mdev/devices/{uuid}"):
-        until(lambda: any(each["holders"] for each in card(A2)["vgpus"]), 60)
-        (row,) = (each for each in card(A2)["vgpus"] if each["holders"])
+        until(lambda: any(each["holders"] for each in make_gpu(A2)["vgpus"]), 60)
+        (row,) = (each for each in make_gpu(A2)["vgpus"] if each["holders"])
         assert (row["function"], row["holders"][0]["kind"], row["holders"][0]["name"]) == (function, "vm", "busy")
-        said = aliquot("apply", "--gpu", A2, "--vgpu", "none", status=20)
-        assert "busy" in said
+        answer = aliquot("apply", "--gpu", A2, "--vgpu", "none", status=20)
+        assert "busy" in answer
         assert uuids() == before
-    until(lambda: not any(each["holders"] for each in card(A2)["vgpus"]))
+    until(lambda: not any(each["holders"] for each in make_gpu(A2)["vgpus"]))
     aliquot("apply", "--gpu", A2, "--vgpu", "none")
     assert uuids() == []
     aliquot("apply", *FOUR)
     assert uuids() == before
-    return said.strip().splitlines()[0]
+    return answer.strip().splitlines()[0]
 
 
 @check(100)
-def another_wish_destroys_only_what_is_over() -> None:
+def another_request_destroys_only_what_is_over() -> None:
     before = uuids()
     aliquot("apply", "--gpu", A2, "--vgpu", "A2-4Q*2,A2-4C")
     now = uuids()
@@ -142,7 +143,7 @@ def another_wish_destroys_only_what_is_over() -> None:
 
 @check(100)
 def a_reboot_ends_with_the_same() -> str:
-    """Same functions, same types, same UUIDs, by one ``aliquot restore --boot``."""
+    """Restore the same functions, types and UUIDs with one ``aliquot restore --boot``."""
     before = uuids()
     aliquot("apply", "--gpu", T4, "--vgpu", "T4-8Q*2")
     both = uuids()
@@ -156,8 +157,8 @@ def a_reboot_ends_with_the_same() -> str:
 
 @check(100)
 def a_function_is_handed_out() -> None:
-    """And all vGPUs and functions go in the end."""
-    last = card(A2)["virtual"]["functions"][-1]["pci"]
+    """Pass a function through, and remove all vGPUs and functions in the end."""
+    last = make_gpu(A2)["virtual"]["functions"][-1]["pci"]
     aliquot("passthrough", "enable", last)
     assert driver(last) == "vfio-pci"
     aliquot("passthrough", "disable", last)

@@ -1,4 +1,4 @@
-"""Vendor-specific VFIO: the same card after a move to the other world, its functions VFIO devices of the driver's."""
+"""Vendor-specific VFIO: the same card after a change of framework, with its functions as VFIO devices of the driver."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import os
 from aliquot.core.planner.vgpu.naming import stable_uuid
 from aliquot.errors import HardwareError, InUseError
 from system.vm.inside import hypervisor
-from system.vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make
 from system.vm.inside.checks import check, fails, refused, until
+from system.vm.inside.gpus import bare, destroy, destroy_all, gpu, kernel, make
 from system.vm.inside.machine import A2, FILES, T4, device, driver, qemu, sh, stand_in
 
 CURRENT = "nvidia/current_vgpu_type"
 
 
 @check()
-def the_other_world_is_found() -> str:
-    """The driver comes back with other files, as at a kernel upgrade; the same wish has the same UUIDs."""
+def the_other_framework_is_found() -> str:
+    """Load the driver with other files, as at a kernel upgrade. The same request has the same UUIDs."""
     hypervisor.libvirt_ends()
     kernel().set_functions(bare(A2), 0)
     sh("rmmod", "nvidia_vgpu_vfio")
@@ -57,9 +57,9 @@ def a_function_without_a_type_is_no_device() -> None:
     virtual = gpu(A2).virtual
     assert virtual is not None
     with qemu("early", f"host={virtual.functions[3].pci}") as machine:
-        _, said = machine.communicate(timeout=50)
+        _, answer = machine.communicate(timeout=50)
     assert machine.returncode == 1
-    assert b"No such device" in said, said
+    assert b"No such device" in answer, answer
 
 
 @check(100)
@@ -80,8 +80,8 @@ def a_machine_runs_with_a_vendor_function() -> str:
 
 @check(100)
 def libvirt_leaves_its_driver_alone() -> str:
-    """managed='no', as we write it. libvirt from 10.0 on takes a function that a VFIO driver of its own has; before, it
-    wants vfio-pci, where such a function cannot go. Either way the vGPU is as it was.
+    """Attach with managed='no', as we write it. From 10.0, libvirt accepts a function that a VFIO driver of its own
+    has. Before, it wants vfio-pci, where such a function cannot go. The vGPU stays the same either way.
     """
     made = make(A2, 6, 746)
     sh("libvirtd", "-d")
@@ -90,8 +90,8 @@ def libvirt_leaves_its_driver_alone() -> str:
     assert (hostdev.address, hostdev.managed) == (made.function, False)
     version = sh("virsh", "--version").strip()
     if int(version.split(".")[0]) < 10:
-        said = str(fails(AssertionError, lambda: hypervisor.start("vendored")))
-        assert "must be manually detached" in said
+        answer = str(fails(AssertionError, lambda: hypervisor.start("vendored")))
+        assert "must be manually detached" in answer
     else:
         hypervisor.start("vendored")
         assert gpu(A2).vgpus[0].held

@@ -30,7 +30,7 @@ static void dress(struct pci_dev *pdev, const struct model *model)
 	pdev->subsystem_device = pdev->is_virtfn ? 0 : model->subsystem;
 }
 
-/* Virtual functions are dressed as they appear, before a driver or a program hears of them. */
+/* Virtual functions are dressed as they appear, before a driver or a program finds them. */
 static int appeared(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct pci_dev *pdev = to_pci_dev(data);
@@ -42,7 +42,7 @@ static int appeared(struct notifier_block *block, unsigned long event, void *dat
 }
 static struct notifier_block watch = { .notifier_call = appeared };
 
-/* One of "0000:00:10.0=a2-mdev": an address, a GPU, and which world its virtual functions live in. */
+/* One of "0000:00:10.0=a2-mdev": an address, a GPU, and the vGPU framework of its virtual functions. */
 static int dress_card(char *wish)
 {
 	char *name = strchr(wish, '='), *world = name ? strchr(name, '-') : NULL;
@@ -68,7 +68,7 @@ static int dress_card(char *wish)
 	card->vendor_vfio = !strcmp(world, "vfio");
 	mutex_init(&card->lock);
 	list_add_tail(&card->link, &cards);
-	device_release_driver(&card->pdev->dev); /* whoever took it for what it was */
+	device_release_driver(&card->pdev->dev); /* the driver bound to the original device */
 	dress(card->pdev, model);
 	return 0;
 }

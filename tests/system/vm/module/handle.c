@@ -46,7 +46,7 @@ static unsigned int region_size(unsigned int index)
 	return index == VFIO_PCI_BAR0_REGION_INDEX ? sizeof(none->memory) : 0;
 }
 
-/* Where a file offset lies, or NULL. ``count`` is cut to what is there. */
+/* Where a file offset lies, or NULL. ``count`` is limited to the region. */
 static u8 *place(struct vgpu *vgpu, loff_t offset, size_t *count)
 {
 	unsigned int index = offset >> REGION_SHIFT;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-/* The mdev worlds: a function is the parent of mediated devices, and offers the types of its card. */
+/* The mdev frameworks: a function is the parent of mediated devices, and offers the types of its card. */
 #include <linux/module.h>
 #include "standin.h"
 
@@ -69,7 +69,7 @@ static void vgpu_remove(struct mdev_device *mdev)
 	struct vgpu *vgpu = dev_get_drvdata(&mdev->dev);
 	struct seat *seat = vgpu->offer->seat;
 
-	vfio_unregister_group_dev(&vgpu->vfio); /* waits until nobody has it open: the kernel's way, not an error */
+	vfio_unregister_group_dev(&vgpu->vfio); /* waits until it is closed, as the kernel does: not an error */
 	vfio_put_device(&vgpu->vfio);
 	mutex_lock(&seat->card->lock);
 	card_give(seat);

@@ -165,7 +165,7 @@ put:
 void vendor_leave(struct seat *seat)
 {
 	sysfs_remove_groups(&seat->pdev->dev.kobj, vendor_groups);
-	vfio_pci_core_unregister_device(&seat->core); /* waits until nobody has it open */
+	vfio_pci_core_unregister_device(&seat->core); /* waits until it is closed */
 	mutex_lock(&seat->card->lock);
 	set_type(seat, 0);
 	mutex_unlock(&seat->card->lock);

@@ -1,4 +1,4 @@
-"""``aliquot docker check``, rule by rule: where it must speak, and where it must not."""
+"""Rules of ``aliquot docker check``: when each rule reports a finding, and when it must not."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_each_rule_speaks_alone(facts: ContainerFacts, rule: str, cdi: bool, leg
     assert {(v.cdi, v.legacy) for v in report.verdicts} == {(cdi, legacy)}
 
 
-def test_what_is_new_enough_is_not_told_of() -> None:
+def test_what_is_new_enough_is_not_reported_of() -> None:
     assert rules(judged(changed(of_podman(), specs=NEWER))) == set()
     assert rules(judged(changed(of_podman(oci="runc"), hybrid=True))) == set()
     assert rules(judged(of_docker(server=(25, 0, 0), client=(25, 0, 0)))) == set()
@@ -125,7 +125,7 @@ def test_files_of_devices() -> None:
     assert not any(v.cdi for v in report.verdicts)
     both = (*GOOD, ("/var/run/cdi/nvidia.yaml", full_spec(DEVICES)))
     assert rules(judged(documents=both)) == {"TWICE"}
-    apart = (*GOOD, ("/etc/cdi/nvidia.yaml", full_spec(DEVICES)))  # /var/run/cdi goes before /etc/cdi
+    apart = (*GOOD, ("/etc/cdi/nvidia.yaml", full_spec(DEVICES)))  # /var/run/cdi takes precedence over /etc/cdi
     assert rules(judged(documents=apart)) == set()
 
 
@@ -149,7 +149,7 @@ def test_every_finding_says_what_to_type() -> None:
         ("{}", "", None),
         ("", "", None),
         ('{"features": {"cdi": "yes"}}', "features.cdi", None),
-        ("[]", "no JSON object", None),
+        ("[]", "not a JSON object", None),
         ('{"features": ', "", None),
         ("\xff", "", None),
     ],

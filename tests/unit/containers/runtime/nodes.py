@@ -1,4 +1,4 @@
-"""A node for the tests of containers: two A100, the first in two 3g.20gb, the second in a 1g.5gb and a 2g.10gb."""
+"""A node for container tests: two A100, the first with two 3g.20gb, the second with a 1g.5gb and a 2g.10gb."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from support import factory
 
 
 def uuid(gpu: int, instance: int, compute: int = 0) -> str:
-    """The UUID of a MIG device."""
+    """Return the UUID of a MIG device."""
     return f"MIG-{gpu:08x}-{instance:04x}-4000-8000-{compute:012x}"
 
 
 def instance(gpu: int, ident: int, profile: str, placement: str, held: Sequence[Holder] = ()) -> GpuInstance:
-    """A GPU instance with one compute instance that fills it."""
+    """Build a GPU instance with one compute instance that fills it."""
     minor = 3 + 135 * gpu + 9 * ident
     whole = ComputeInstance(0, profile, 0, "0:1", uuid(gpu, ident), minor + 1)
     return GpuInstance(ident, profile, 0, placement, bool(held), tuple(held), minor, (whole,))
 
 
 def node() -> Inventory:
-    """The node."""
+    """Build the node."""
     found = factory.inventory("a100-sxm4-40gb*3", enabled=True)
     cut = (
         (instance(0, 1, "3g.20gb", "0:4"), instance(0, 2, "3g.20gb", "4:4")),
@@ -43,25 +43,25 @@ def node() -> Inventory:
 
 
 def all_devices() -> tuple[ContainerDevice, ...]:
-    """What containers can have of it: 0:0, 0:1, 1:0 (2g.10gb), 1:1 (1g.5gb), and GPU 2."""
+    """Return the devices that containers can have on the node: 0:0, 0:1, 1:0 (2g.10gb), 1:1 (1g.5gb), and GPU 2."""
     return devices(node())
 
 
 def container(ident: str = "c" * 64, state: str = "running", **fields: Any) -> Container:
-    """A container of Docker."""
+    """Build a Docker container."""
     given: dict[str, Any] = {"name": "web", "reservation": "", "requested": RequestedDevices()} | fields
     return Container("docker", ident, state=state, **given)
 
 
 def reservation(ident: str = "r1", **fields: Any) -> ContainerReservation:
-    """A reservation of the first device, made at second 1000 for ten minutes."""
+    """Build a reservation of the first device for ten minutes, made at second 1000."""
     usual = {"devices": (uuid(0, 1),), "requested": ("3g.20gb",), "made": 1000.0, "until": 1600.0}
     given: dict[str, Any] = usual | fields
     return ContainerReservation(ident, "docker", **given)
 
 
 def spec(devices: Mapping[str, Sequence[str]], *, kind: str = "nvidia.com/gpu", simulated: str = "") -> dict[str, Any]:
-    """A CDI document: device nodes by name."""
+    """Build a CDI document from the device nodes of each name."""
     mounts = [{"hostPath": simulated, "containerPath": "/run/aliquot-sim"}] if simulated else []
     return {
         "cdiVersion": "0.5.0",
@@ -75,11 +75,11 @@ def spec(devices: Mapping[str, Sequence[str]], *, kind: str = "nvidia.com/gpu", 
 
 
 def nodes_of(device: ContainerDevice) -> list[str]:
-    """The paths of a device's nodes."""
+    """Return the paths of a device's nodes."""
     gpu, *caps = device.minors
     return [f"/dev/nvidia{gpu}", *(f"/dev/nvidia-caps/nvidia-cap{m}" for m in caps)]
 
 
 def full_spec(found: Sequence[ContainerDevice]) -> dict[str, Any]:
-    """The CDI document that is right for these devices, named by UUID and by index."""
+    """Build the correct CDI document for these devices, named by UUID and by index."""
     return spec({d.uuid: nodes_of(d) for d in found} | {d.index: nodes_of(d) for d in found})

@@ -1,4 +1,4 @@
-"""What runtimes are asked: little, however many reservations there are, since every pick waits for the one before."""
+"""Queries to container runtimes: few, however many reservations exist, because each pick waits for the previous one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from aliquot.containers.runtime.errors import RuntimeUnavailableError
 from aliquot.containers.runtime.expire import expire_reservations
 from aliquot.containers.runtime.models import ContainerReservation
-from aliquot.containers.runtime.runtimes import RuntimeQueries
+from aliquot.containers.runtime.runtimes import ContainerRuntime, RuntimeQueries
 
 PODMAN = """#!/bin/sh
 echo "$*" >> "$0.calls"
@@ -23,7 +24,7 @@ def reservation(number: int) -> ContainerReservation:
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Podman of a host without containers, from which the one of r2 was removed; the lines that it was asked."""
+    """Simulate Podman without containers, after the container of r2 was removed. Return the file with its calls."""
     (tmp_path / "podman").write_text(PODMAN)
     (tmp_path / "podman").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -46,4 +47,11 @@ def test_an_older_reservation_is_asked_for_from_its_own_beginning(calls: Path) -
     assert answers.departed(reservation(2))
     assert not answers.departed(replace(reservation(4), connection_env={"CONTAINER_HOST": "unix:///elsewhere"}))
     asked = [line.split()[2] for line in calls.read_text().splitlines()]
-    assert asked == ["1003", "1002", "1004"], "and another way to reach it is another question"
+    assert asked == ["1003", "1002", "1004"], "another way to reach it needs another query"
+
+
+def test_a_long_error_begins_with_a_whole_word(calls: Path) -> None:
+    calls.with_name("podman").write_text(f"#!/bin/sh\necho {'first ' * 60}last >&2; exit 1\n")
+    with pytest.raises(RuntimeUnavailableError) as caught:
+        ContainerRuntime("podman").containers()
+    assert str(caught.value) == f"podman ps fails: ... {'first ' * 49}last"

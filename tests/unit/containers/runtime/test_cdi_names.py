@@ -1,4 +1,4 @@
-"""Names in CDI files, whoever wrote them, against the devices of a node."""
+"""Names in CDI files of any author, compared with the devices of a node."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_names_of_what_is_gone() -> None:
     assert stale(known, DEVICES) == ()
     left = tuple(d for d in DEVICES if d != FIRST)
     assert [e.name for e in stale(known, left)] == [FIRST.uuid, FIRST.index]
-    # Cut anew: the same capabilities open another device, and the old UUID is nobody's.
-    (anew,) = entries([("a", spec({uuid(0, 9): nodes_of(FIRST)}))])
-    assert stale([anew], DEVICES) == (anew,)
+    # After a repartition, the same capabilities open another device, and the old UUID belongs to none.
+    (rewritten,) = entries([("a", spec({uuid(0, 9): nodes_of(FIRST)}))])
+    assert stale([rewritten], DEVICES) == (rewritten,)
 
 
 def test_files_that_are_not_as_they_should_be() -> None:

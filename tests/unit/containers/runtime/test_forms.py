@@ -1,4 +1,4 @@
-"""What is typed after ``docker run``, and what stands in a Compose file."""
+"""Arguments for ``docker run``, and entries of a Compose file."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def test_what_compose_would_refuse_is_not_written() -> None:
         document([Service("a b", (FIRST,)), Service("web", ())], "gpus", "docker")
     assert len(caught.value.details) == 2
     assert validation_errors({"services": {"web": {"gpus": "all"}}}) == (
-        "service web: gpus is not a key of ours",
+        "service web: unknown key gpus",
         "service web: no device",
     )

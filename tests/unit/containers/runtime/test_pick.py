@@ -1,4 +1,4 @@
-"""Which device is picked, and what is refused."""
+"""Device picks and refusals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, UsageError
 from unit.containers.runtime.nodes import all_devices, container, nodes_of, uuid
 
-SOMEBODY = (Holder("process", "4711", "python"),)
+HOLDERS = (Holder("process", "4711", "python"),)
 FIRST, SECOND, TWO, ONE = uuid(0, 1), uuid(0, 2), uuid(1, 5), uuid(1, 7)
 WHOLE = all_devices()[-1].uuid
 
 
 def picked(*words: str, taken: Sequence[str] = (), share: bool = False) -> list[str]:
-    found = pick(parse_requests(words), all_devices(), dict.fromkeys(taken, SOMEBODY), share=share)
+    found = pick(parse_requests(words), all_devices(), dict.fromkeys(taken, HOLDERS), share=share)
     return [d.uuid for d in found]
 
 
@@ -34,7 +34,7 @@ def test_names_of_devices() -> None:
 def test_a_profile_takes_any_that_is_free() -> None:
     assert picked("3g.20gb") == [FIRST]
     assert picked("3g.20gb", taken=[FIRST]) == [SECOND]
-    assert picked("03g.20gb") == [FIRST]  # numbers compare as numbers
+    assert picked("03g.20gb") == [FIRST]  # numbers are compared as numbers
 
 
 def test_several_are_different_and_names_go_first() -> None:
@@ -45,8 +45,9 @@ def test_several_are_different_and_names_go_first() -> None:
 def test_idle_gpus_stay_idle() -> None:
     devices = all_devices()
     more = [*devices, *(ContainerDevice(f"MIG-{n}", 5 + n, 0, "2g.10gb", 0, "p", "g", (9,)) for n in range(2))]
-    assert pick(["2g.10gb"], more, {"MIG-1": SOMEBODY})[0].uuid == TWO  # the same everywhere: the lowest index
-    used = {ONE: SOMEBODY, "MIG-0": SOMEBODY}
+    # equal in every other respect: the lowest index wins
+    assert pick(["2g.10gb"], more, {"MIG-1": HOLDERS})[0].uuid == TWO
+    used = {ONE: HOLDERS, "MIG-0": HOLDERS}
     assert pick(["2g.10gb"], [more[-1], *devices], used)[0].uuid == TWO
 
 
@@ -56,17 +57,17 @@ def test_idle_gpus_stay_idle() -> None:
         ("0", (), BareIndexError, "a GPU in MIG mode"),
         ("0000:07:00.0", (), BareIndexError, "a GPU in MIG mode"),
         ("3g.20gb", (FIRST, SECOND), NoFreeDeviceError, "all 2 of this node are taken"),
-        ("1g.5gb", (ONE,), NoFreeDeviceError, "the only of this node is taken"),
+        ("1g.5gb", (ONE,), NoFreeDeviceError, "the only one of this node is taken"),
         ("7g.40gb", (), NoFreeDeviceError, "no GPU of this node has a 7g.40gb"),
         ("0:0", (FIRST,), NoFreeDeviceError, "process 4711 (python)"),
         ("0:7", (), NoFreeDeviceError, "no device 0:7"),
         ("9", (), NoFreeDeviceError, "no device 9"),
         (uuid(9, 9), (), NoFreeDeviceError, "no device MIG-"),
         ("0:0,0:0", (), UsageError, "twice"),
-        ("MIG-xyz", (), UsageError, "no UUID"),
-        ("large", (), UsageError, "no profile"),
-        ("3g.20gb*0", (), UsageError, "nothing to ask for"),
-        ("", (), UsageError, "no profile"),
+        ("MIG-xyz", (), UsageError, "not a valid UUID"),
+        ("large", (), UsageError, "invalid device"),
+        ("3g.20gb*0", (), UsageError, "must be at least 1"),
+        ("", (), UsageError, "invalid device"),
     ],
 )
 def test_refusals(word: str, taken: Sequence[str], kind: type[AliquotError], says: str) -> None:
@@ -76,6 +77,15 @@ def test_refusals(word: str, taken: Sequence[str], kind: type[AliquotError], say
     assert caught.value.next_step
 
 
+def test_a_refusal_lists_the_kinds_and_the_devices_of_others_only() -> None:
+    with pytest.raises(NoFreeDeviceError) as absent:
+        picked("7g.40gb")
+    assert absent.value.details == ("it has 2 x 3g.20gb, 1 x 2g.10gb, 1 x 1g.5gb, 1 x whole GPU",)
+    with pytest.raises(NoFreeDeviceError, match=r"not enough 3g\.20gb are free: 1 of 2") as few:
+        picked("3g.20gb*3", taken=[SECOND])
+    assert few.value.details == (f"0:1  {SECOND}  process 4711 (python)",)
+
+
 def test_a_bare_index_is_answered_with_the_list() -> None:
     with pytest.raises(BareIndexError) as caught:
         picked("0")
@@ -83,7 +93,7 @@ def test_a_bare_index_is_answered_with_the_list() -> None:
     assert caught.value.next_step == "aliquot docker run-args 0:0"
 
 
-def test_whoever_asks_may_share() -> None:
+def test_a_caller_that_asks_may_share() -> None:
     assert picked("0:0", taken=[FIRST], share=True) == [FIRST]
     assert picked("3g.20gb", taken=[FIRST], share=True) == [SECOND]
     assert picked("1g.5gb", taken=[ONE], share=True) == [ONE]
@@ -110,7 +120,23 @@ def test_what_containers_were_started_with_is_taken() -> None:
     }
 
 
-def test_containers_that_ended_are_told_of() -> None:
+def test_containers_that_ended_are_reported() -> None:
     ended = container("3" * 64, "exited", requested=RequestedDevices((FIRST,)))
     assert stopped_containers([ended], all_devices()[0], {FIRST: FIRST}) == (ended,)
     assert stopped_containers([container(requested=RequestedDevices((FIRST,)))], all_devices()[0], {FIRST: FIRST}) == ()
+
+
+def test_a_reserved_device_is_freed_by_its_name_or_id() -> None:
+    for holder, word in (
+        (Holder("reservation", "podman:674c", "web"), "web"),
+        (Holder("reservation", "podman:674c"), "674c"),
+    ):
+        with pytest.raises(NoFreeDeviceError) as caught:
+            pick(("3g.20gb",), all_devices(), dict.fromkeys((FIRST, SECOND), (holder,)))
+        assert caught.value.next_step == f"aliquot docker release {word}"
+
+
+def test_a_typing_error_of_a_profile_is_recognized() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_requests(["1g.5bg"])
+    assert "did you mean 1g.5gb" in caught.value.details[0]

@@ -1,4 +1,4 @@
-"""How long a reservation holds."""
+"""Lifetime of a reservation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_one_that_ended_keeps_it_until_it_is_removed() -> None:
         (reservation(), 1599, False, ""),
         (reservation(), 1010, True, "its container is gone"),
         (reservation(devices=(uuid(3, 3),)), 1010, False, "the device is gone, and no container came for it"),
-        (reservation(until=None), 99999, True, ""),  # kept until somebody releases it
+        (reservation(until=None), 99999, True, ""),  # kept until it is released explicitly
         (reservation(), 0, False, "no container came for it in 600 s"),  # the clock was set back
     ],
 )
@@ -60,6 +60,6 @@ def test_ends(each: ContainerReservation, now: float, gone: bool, why: str) -> N
     assert len(found.active) == (0 if why else 1)
 
 
-def test_nobody_can_say_that_a_container_is_gone_whose_runtime_is_silent() -> None:
+def test_a_container_is_not_gone_while_its_runtime_is_silent() -> None:
     seen = reservation(container=MINE.id)
     assert settled(seen, None, now=99999, gone=True).active == (seen,)

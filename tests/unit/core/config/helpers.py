@@ -1,4 +1,4 @@
-"""Short ways to say what a test wants."""
+"""Short helpers for tests of configs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.errors import ConfigError
 
 
 def faults_of(text: str, *, compat: bool = False) -> tuple[str, ...]:
-    """The faults of a text that must not load, without the source's name; none if it loads."""
+    """Return the errors of a text that must not load, without the source's name; none if it loads."""
     try:
         load(text, "f", compat=compat)
     except ConfigError as error:
@@ -20,20 +20,20 @@ def faults_of(text: str, *, compat: bool = False) -> tuple[str, ...]:
     return ()
 
 
-def wish_for(text: str, node: Inventory, name: str | None = None, *, compat: bool = False) -> Desired:
+def desired_for(text: str, node: Inventory, name: str | None = None, *, compat: bool = False) -> Desired:
     return select(load(text, "f", compat=compat), name, node)
 
 
-def counts(wish: DesiredGpu) -> Counter[str]:
-    """The geometry that a wish asks for, by GPU instance profile."""
-    return Counter(i.name for i in wish.instances or ())
+def counts(desired_gpu: DesiredGpu) -> Counter[str]:
+    """Return the requested geometry, by GPU instance profile."""
+    return Counter(i.name for i in desired_gpu.instances or ())
 
 
 def parted(*entries: str) -> str:
-    """A mig-parted file with one named config of these entries, each in flow style."""
+    """Build a mig-parted file with one named config of these entries, each in flow style."""
     return "version: v1\nmig-configs:\n  c:\n" + "".join(f"  - {{{entry}}}\n" for entry in entries)
 
 
 def native(*entries: str) -> str:
-    """A native file with one named config of these entries, each in flow style."""
+    """Build a native file with one named config of these entries, each in flow style."""
     return "version: aliquot/v1\nconfigs:\n  c:\n" + "".join(f"  - {{{entry}}}\n" for entry in entries)

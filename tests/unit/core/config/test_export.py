@@ -1,4 +1,4 @@
-"""Exports: how mig-parted merges GPUs, and ours with placements."""
+"""Exports: mig-parted's way to merge GPUs, and Aliquot's format with placements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vGPUs and passthrough in exports, generated files and checkpoints; what is written is read back as the same wish."""
+"""vGPUs and passthrough in exports, generated files and checkpoints: a written file reads back as the same request."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, 
 from aliquot.core.planner.plan import plan
 from aliquot.errors import ConfigError
 from support.factory import inventory, with_instances
-from unit.core.config.helpers import wish_for
-from unit.core.config.vgpu_nodes import board, card, changed, hosting, node, with_vgpus
+from unit.core.config.helpers import desired_for
+from unit.core.config.vgpu_nodes import board, changed, hosting, make_gpu, node, with_vgpus
 
 A2 = hosting(node("A2", "T4", "A100-SXM4-40GB"), enabled=True)
 MIG_ON = Mig(True, "enabled", "enabled")
 
 
-def entries(cards: Inventory) -> Any:
-    document: Any = export_native(cards)
+def entries(before: Inventory) -> Any:
+    document: Any = export_native(before)
     return document["configs"]["current"]
 
 
 def test_each_share_in_our_format() -> None:
-    cards = with_vgpus(with_vgpus(A2, 0, "A2-4Q", "A2-4C", "A2-4Q"), 1, "T4-8Q")
-    cards = changed(cards, 2, passthrough=True)
-    assert entries(cards) == [
+    before = with_vgpus(with_vgpus(A2, 0, "A2-4Q", "A2-4C", "A2-4Q"), 1, "T4-8Q")
+    before = changed(before, 2, passthrough=True)
+    assert entries(before) == [
         {"gpus": {"pci": ["0000:10:00.0"]}, "vgpu": {"NVIDIA A2-4C": 1, "NVIDIA A2-4Q": 2}},
         {"gpus": {"pci": ["0000:11:00.0"]}, "vgpu": {"GRID T4-8Q": 1}},
         {"gpus": {"pci": ["0000:12:00.0"]}, "passthrough": True},
@@ -44,9 +44,9 @@ def test_each_share_in_our_format() -> None:
 
 
 def test_functions_without_vgpus_and_mixed_size() -> None:
-    cards = changed(hosting(node("A2", "A2", "A40"), enabled=True), 1, virtual_mixed_size=True)
-    cards = with_vgpus(changed(cards, 2, virtual_mixed_size=True), 2, "A40-8Q", "A40-4Q")
-    assert [{k: v for k, v in e.items() if k != "gpus"} for e in entries(cards)] == [
+    before = changed(hosting(node("A2", "A2", "A40"), enabled=True), 1, virtual_mixed_size=True)
+    before = with_vgpus(changed(before, 2, virtual_mixed_size=True), 2, "A40-8Q", "A40-4Q")
+    assert [{k: v for k, v in e.items() if k != "gpus"} for e in entries(before)] == [
         {"vgpu": "none"},
         {"vgpu": "none", "mixed-size": True},
         {"vgpu": {"NVIDIA A40-4Q": 1, "NVIDIA A40-8Q": 1}, "mixed-size": True},
@@ -59,8 +59,8 @@ def test_mig_with_functions_on_stays_mig() -> None:
 
 
 def test_mig_parted_sees_no_gpu_in_passthrough() -> None:
-    cards = changed(hosting(node("A100-SXM4-40GB", "A100-SXM4-40GB", "A30")), 1, passthrough=True)
-    document: Any = export(cards)
+    before = changed(hosting(node("A100-SXM4-40GB", "A100-SXM4-40GB", "A30")), 1, passthrough=True)
+    document: Any = export(before)
     assert document["mig-configs"]["current"] == [
         {"device-filter": ["0x20B010DE", "0x20B710DE"], "devices": [0, 2], "mig-enabled": False, "mig-devices": {}}
     ]
@@ -71,11 +71,11 @@ def test_mig_parted_sees_no_gpu_in_passthrough() -> None:
 
 
 def test_generated_names() -> None:
-    cards = hosting(node("A2", "T4", "A100-SXM4-40GB"))
-    assert has_vgpus(cards)
-    document: Any = generate_native(cards)
+    before = hosting(node("A2", "T4", "A100-SXM4-40GB"))
+    assert has_vgpus(before)
+    document: Any = generate_native(before)
     configs = document["configs"]
-    mig: Any = generate(cards)
+    mig: Any = generate(before)
     assert list(configs)[: len(mig["mig-configs"])] == list(mig["mig-configs"])
     assert configs["all-disabled"] == [{"gpus": "all", "mig": "disabled"}]
     assert configs["all-1g.5gb"] == [{"gpus": "all", "mig": {"1g.5gb": 7}}]
@@ -95,31 +95,31 @@ def test_names_only_where_the_vgpu_driver_is_at_work() -> None:
 
 
 @pytest.mark.parametrize("table", vgpu.tables(), ids=lambda table: table.name)
-def test_every_generated_name_is_a_wish_for_the_node(table: vgpu.VgpuTable) -> None:
-    cards = hosting(msgspec.structs.replace(node(), gpus=(board(table), board(card("A2"), 1))))
-    text = to_yaml(generate_native(cards))
-    document: Any = generate_native(cards)
+def test_every_generated_name_is_a_request_for_the_node(table: vgpu.VgpuTable) -> None:
+    before = hosting(msgspec.structs.replace(node(), gpus=(board(table), board(make_gpu("A2"), 1))))
+    text = to_yaml(generate_native(before))
+    document: Any = generate_native(before)
     names = [name for name in document["configs"] if name.startswith("all-vgpu-")]
     assert names or all(t.id is None for t in table.types)
     for name in names:
-        wanted = wish_for(text, cards, name)
+        wanted = desired_for(text, before, name)
         assert wanted.failures == (), name
         assert wanted.gpus
 
 
 def test_a_checkpoint_without_vgpus_is_mig_parteds_to_the_byte() -> None:
-    for cards in (inventory("a100-sxm4-40gb*2", "tesla-t4"), hosting(node("A100-SXM4-40GB", "A2"))):
-        assert list(checkpoint(cards)) == ["Version", "MigState"]
+    for before in (inventory("a100-sxm4-40gb*2", "tesla-t4"), hosting(node("A100-SXM4-40GB", "A2"))):
+        assert list(checkpoint(before)) == ["Version", "MigState"]
 
 
 def test_a_checkpoint_tells_every_share() -> None:
-    cards = with_vgpus(A2, 0, "A2-4Q", "A2-4C")
-    cards = changed(cards, 2, passthrough=True)
-    document: Any = checkpoint(cards)
+    before = with_vgpus(A2, 0, "A2-4Q", "A2-4C")
+    before = changed(before, 2, passthrough=True)
+    document: Any = checkpoint(before)
     assert document["MigState"] == {"Devices": None}
     first, second, third = document["Aliquot"]["Gpus"]
     assert first == {
-        "PCI": "0000:10:00.0", "UUID": cards.gpus[0].uuid, "Passthrough": False, "Functions": 16, "MixedSize": False,
+        "PCI": "0000:10:00.0", "UUID": before.gpus[0].uuid, "Passthrough": False, "Functions": 16, "MixedSize": False,
         "Bound": (),
         "Vgpus": (
             {"Function": "0000:10:00.4", "Type": "NVIDIA A2-4Q", "TypeID": 746, "Placement": None,
@@ -132,19 +132,19 @@ def test_a_checkpoint_tells_every_share() -> None:
     assert third["Passthrough"] is True
 
 
-def back(cards: Inventory, now: Inventory | None = None) -> Desired:
-    return restore(to_json(checkpoint(cards)), now or cards)
+def back(before: Inventory, now: Inventory | None = None) -> Desired:
+    return restore(to_json(checkpoint(before)), now or before)
 
 
 def test_restoring_asks_for_the_same_functions_and_uuids() -> None:
-    cards = changed(with_vgpus(A2, 0, "A2-4Q", "A2-4C"), 2, passthrough=True)
+    before = changed(with_vgpus(A2, 0, "A2-4Q", "A2-4C"), 2, passthrough=True)
     empty = hosting(node("A2", "T4", "A100-SXM4-40GB"))
-    for now in (cards, empty):
-        wanted = back(cards, now)
+    for now in (before, empty):
+        wanted = back(before, now)
         assert wanted.failures == ()
         first, second, third = sorted(wanted.gpus, key=lambda w: w.pci)
         assert [(v.function, v.type, v.uuid) for v in first.vgpus or ()] == [
-            (v.function, v.type, v.uuid) for v in cards.gpus[0].vgpus
+            (v.function, v.type, v.uuid) for v in before.gpus[0].vgpus
         ]
         assert (first.functions, first.mixed_size, first.passthrough, first.vfio_bound) == (True, False, False, ())
         assert (second.vgpus, second.functions, second.passthrough) == ((), None, False)
@@ -152,45 +152,45 @@ def test_restoring_asks_for_the_same_functions_and_uuids() -> None:
 
 
 def test_restoring_says_that_others_had_none() -> None:
-    cards = with_vgpus(hosting(node("A2", "A40")), 0)
-    cards = changed(hosting(node("A2", "A40")), 0, passthrough=True)
-    _, other = back(cards, with_vgpus(hosting(node("A2", "A40"), enabled=True), 1, "A40-8Q")).gpus
+    before = with_vgpus(hosting(node("A2", "A40")), 0)
+    before = changed(hosting(node("A2", "A40")), 0, passthrough=True)
+    _, other = back(before, with_vgpus(hosting(node("A2", "A40"), enabled=True), 1, "A40-8Q")).gpus
     assert (other.vgpus, other.functions, other.passthrough) == ((), False, False)
 
 
-def test_mig_and_vgpus_of_one_gpu_are_one_wish() -> None:
-    cards = with_vgpus(changed(A2, 2, mig=MIG_ON), 2, "A100X-1-5C")
-    wish = next(w for w in back(cards).gpus if w.pci == "0000:12:00.0")
-    assert (wish.mig, wish.instances, [v.type for v in wish.vgpus or ()]) == (True, (), ["GRID A100X-1-5C"])
+def test_mig_and_vgpus_of_one_gpu_are_one_request() -> None:
+    before = with_vgpus(changed(A2, 2, mig=MIG_ON), 2, "A100X-1-5C")
+    request = next(w for w in back(before).gpus if w.pci == "0000:12:00.0")
+    assert (request.mig, request.instances, [v.type for v in request.vgpus or ()]) == (True, (), ["GRID A100X-1-5C"])
 
 
 def test_a_gpu_that_moved_has_its_functions_at_the_same_distance() -> None:
-    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, *["A2-1Q"] * 5)
+    before = with_vgpus(hosting(node("A2"), enabled=True), 0, *["A2-1Q"] * 5)
     (gpu,) = hosting(node("T4", "A2")).gpus[1:]
-    moved = msgspec.structs.replace(gpu, uuid=cards.gpus[0].uuid)
-    (wish,) = back(cards, msgspec.structs.replace(cards, gpus=(moved,))).gpus
-    assert [v.function for v in wish.vgpus or ()] == [
+    moved = msgspec.structs.replace(gpu, uuid=before.gpus[0].uuid)
+    (request,) = back(before, msgspec.structs.replace(before, gpus=(moved,))).gpus
+    assert [v.function for v in request.vgpus or ()] == [
         "0000:11:00.4", "0000:11:00.5", "0000:11:00.6", "0000:11:00.7", "0000:11:01.0",
     ]  # fmt: skip
 
 
 def test_what_cannot_be_restored_here() -> None:
-    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
-    gone = back(cards, msgspec.structs.replace(cards, gpus=()))
+    before = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
+    gone = back(before, msgspec.structs.replace(before, gpus=()))
     assert [f.rule for f in gone.failures] == ["NO_SUCH_GPU"]
     other = changed(hosting(node("A16")), 0)
-    assert [f.rule for f in back(cards, other).failures] == ["WRONG_CARD"]
-    few = changed(cards, 0, virtual_addresses=("0000:10:00.7",))
-    assert [(f.rule, "0000:10:00.4" in f.message) for f in back(cards, few).failures] == [("NO_FUNCTION", True)]
+    assert [f.rule for f in back(before, other).failures] == ["WRONG_CARD"]
+    few = changed(before, 0, virtual_addresses=("0000:10:00.7",))
+    assert [(f.rule, "0000:10:00.4" in f.message) for f in back(before, few).failures] == [("NO_FUNCTION", True)]
 
 
 def test_a_gpu_whose_uuid_is_not_known_is_found_by_its_address_and_another_there_is_not() -> None:
-    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
-    assert [len(w.vgpus or ()) for w in back(cards, changed(cards, 0, uuid="")).gpus] == [1]
-    assert [f.rule for f in back(cards, changed(cards, 0, uuid="GPU-another")).failures] == ["NO_SUCH_GPU"]
+    before = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
+    assert [len(w.vgpus or ()) for w in back(before, changed(before, 0, uuid="")).gpus] == [1]
+    assert [f.rule for f in back(before, changed(before, 0, uuid="GPU-another")).failures] == ["NO_SUCH_GPU"]
 
 
-def told(**fields: object) -> dict[str, object]:
+def reported(**fields: object) -> dict[str, object]:
     return {"PCI": "0000:10:00.0", **fields}
 
 
@@ -201,16 +201,16 @@ VGPU = {"Function": "0000:10:00.4", "Type": "NVIDIA A2-4Q", "TypeID": 746}
     ("gpus", "words"),
     [
         ([{}], "not a checkpoint of MIG state"),
-        ([told(Functions="x")], "not a checkpoint of MIG state"),
-        ([told(), told()], "twice"),
-        ([told(Vgpus=[VGPU, VGPU])], "twice"),
-        ([{"PCI": "here"}], "'here' is no PCI address"),
-        ([{"PCI": "0000:1F:00.0"}], "no PCI address as the kernel writes it"),
-        ([told(Vgpus=[VGPU | {"Function": "../x"}])], "no PCI address"),
-        ([told(Bound=["x"])], "no PCI address"),
-        ([told(Vgpus=[VGPU | {"UUID": "../../etc"}])], "makes no sense"),
-        ([told(Functions=-1)], "makes no sense"),
-        ([told(Passthrough=True, Vgpus=[VGPU])], "makes no sense"),
+        ([reported(Functions="x")], "not a checkpoint of MIG state"),
+        ([reported(), reported()], "twice"),
+        ([reported(Vgpus=[VGPU, VGPU])], "twice"),
+        ([{"PCI": "here"}], "'here' is not a PCI address"),
+        ([{"PCI": "0000:1F:00.0"}], "not a PCI address as the kernel writes it"),
+        ([reported(Vgpus=[VGPU | {"Function": "../x"}])], "not a PCI address"),
+        ([reported(Bound=["x"])], "not a PCI address"),
+        ([reported(Vgpus=[VGPU | {"UUID": "../../etc"}])], "is invalid"),
+        ([reported(Functions=-1)], "is invalid"),
+        ([reported(Passthrough=True, Vgpus=[VGPU])], "is invalid"),
     ],
 )
 def test_what_is_no_checkpoint(gpus: object, words: str) -> None:
@@ -225,47 +225,47 @@ def test_what_is_no_checkpoint(gpus: object, words: str) -> None:
 
 def test_vgpus_on_gpu_instances_are_read_back() -> None:
     cut = with_instances(node("H100 80GB HBM3"), 0, "1g.10gb@0", "1g.10gb@1", "2g.20gb@2")
-    cards = with_vgpus(hosting(cut, enabled=True), 0, "H100XM-1-10C", "H100XM-2-20C", "H100XM-1-10C")
-    behind = zip(cards.gpus[0].vgpus, (1, 3, 2), strict=True)
-    cards = changed(cards, 0, vgpus=tuple(msgspec.structs.replace(v, gpu_instance=i) for v, i in behind))
-    assert entries(cards)[0]["vgpu"] == {"NVIDIA H100XM-1-10C": 2, "NVIDIA H100XM-2-20C": 1}
-    for wanted in (wish_for(to_yaml(export_native(cards)), cards), back(cards)):
-        made = plan(cards, wanted)
+    before = with_vgpus(hosting(cut, enabled=True), 0, "H100XM-1-10C", "H100XM-2-20C", "H100XM-1-10C")
+    behind = zip(before.gpus[0].vgpus, (1, 3, 2), strict=True)
+    before = changed(before, 0, vgpus=tuple(msgspec.structs.replace(v, gpu_instance=i) for v, i in behind))
+    assert entries(before)[0]["vgpu"] == {"NVIDIA H100XM-1-10C": 2, "NVIDIA H100XM-2-20C": 1}
+    for wanted in (desired_for(to_yaml(export_native(before)), before), back(before)):
+        made = plan(before, wanted)
         assert (wanted.failures, made.changes, made.blockers) == ((), False, ())
 
 
 @st.composite
 def hosts(draw: st.DrawFn) -> Inventory:
-    """A node whose GPUs are shared in any way, as far as types and counts go."""
+    """Draw a node whose GPUs are shared in any way that types and counts allow."""
     tables = draw(st.lists(st.sampled_from(vgpu.tables()), min_size=1, max_size=4))
-    cards = hosting(
+    before = hosting(
         msgspec.structs.replace(node(), gpus=tuple(board(t, n) for n, t in enumerate(tables))), enabled=True
     )
     for n, table in enumerate(tables):
         makable = [t for t in table.types if t.id is not None and not t.mig_backed]
         kind = draw(st.sampled_from(["nothing", "vgpus", "passthrough"]))
         if kind == "passthrough":
-            cards = changed(cards, n, passthrough=True)
+            before = changed(before, n, passthrough=True)
         elif kind == "vgpus" and makable:
             first = draw(st.sampled_from(makable))
             alike = [t.name for t in makable if t.fb_mib == first.fb_mib]
-            functions = len((cards.gpus[n].virtual or GpuVirtualization()).functions) or 16
+            functions = len((before.gpus[n].virtual or GpuVirtualization()).functions) or 16
             names = draw(st.lists(st.sampled_from(alike), max_size=min(first.max, functions)))
-            cards = with_vgpus(cards, n, *names)
-    return cards
+            before = with_vgpus(before, n, *names)
+    return before
 
 
 @given(hosts())
-def test_what_is_written_is_read_back(cards: Inventory) -> None:
-    wanted = {w.pci: w for w in wish_for(to_yaml(export_native(cards)), cards).gpus} if entries(cards) else {}
-    restored = {w.pci: w for w in back(cards).gpus}
-    for gpu in cards.gpus:
+def test_what_is_written_is_read_back(before: Inventory) -> None:
+    wanted = {w.pci: w for w in desired_for(to_yaml(export_native(before)), before).gpus} if entries(before) else {}
+    restored = {w.pci: w for w in back(before).gpus}
+    for gpu in before.gpus:
         there = Counter((v.type_id, v.type) for v in gpu.vgpus)
         if gpu.pci in wanted and not gpu.mig.enabled and not gpu.passthrough:
             assert Counter((v.type_id, v.type) for v in wanted[gpu.pci].vgpus or ()) == there
         assert bool(gpu.pci in wanted and wanted[gpu.pci].passthrough) == gpu.passthrough
-        for wish in (wanted.get(gpu.pci), restored.get(gpu.pci)):
-            made = plan(cards, Desired((wish,) if wish else ()))
+        for desired_gpu in (wanted.get(gpu.pci), restored.get(gpu.pci)):
+            made = plan(before, Desired((desired_gpu,) if desired_gpu else ()))
             assert (made.changes, made.blockers) == (False, ())
         exact = {(v.function, v.type, v.uuid) for v in restored[gpu.pci].vgpus or ()} if gpu.pci in restored else set()
         assert exact == {(v.function, v.type, v.uuid) for v in gpu.vgpus}

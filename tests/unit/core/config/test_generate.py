@@ -1,6 +1,6 @@
-"""Generated files: entries, names, filters and the balanced formula; whole files are golden.
+"""Generated files: entries, names, filters and the balanced formula. Whole files are golden files.
 
-To rewrite the golden files after a change that is meant: ``ALIQUOT_GOLDEN=write pytest tests/unit/core/config``.
+To rewrite the golden files after an intended change: ``ALIQUOT_GOLDEN=write pytest tests/unit/core/config``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliquot.core.model.inventory import Inventory, Mig
 from aliquot.core.model.profile import ProfileName
 from aliquot.errors import BlockedError
 from support.factory import inventory
-from unit.core.config.helpers import counts, wish_for
+from unit.core.config.helpers import counts, desired_for
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "config"
 
@@ -61,7 +61,7 @@ TABLES = {
     "rtx-pro-6000-blackwell-server-edition": "1g.24gb 4, 1g.24gb+me 1, 1g.24gb+gfx 4, 1g.24gb+me.all 1, 1g.24gb-me 4, "
     "2g.48gb 2, 2g.48gb+gfx 2, 2g.48gb+me.all 1, 2g.48gb-me 2, 4g.96gb 1, 4g.96gb+gfx 1",
 }
-"""The tables of mig-parted's builder, as facts: profile and how many of it."""
+"""The tables of mig-parted's builder, as facts: profiles and their counts."""
 
 
 @pytest.mark.parametrize("product", TABLES)
@@ -94,7 +94,7 @@ def test_other_counts_do_come_from_the_driver() -> None:
 
 
 def slots(*profiles: str) -> Inventory:
-    """A node with one GPU of an invented family: ``NAME:COUNT`` each."""
+    """Build a node with one GPU of an invented family, with ``NAME:COUNT`` for each profile."""
     base = catalog.family("rtx-pro-5000-48gb")
     made = []
     for text in profiles:
@@ -155,17 +155,17 @@ def test_nothing_to_generate() -> None:
 
 
 @pytest.mark.parametrize("family", catalog.family_names())
-def test_every_generated_config_is_a_wish_that_its_node_understands(family: str) -> None:
+def test_every_generated_config_is_a_request_that_its_node_understands(family: str) -> None:
     node = inventory(family)
     text = to_yaml(generate(node))
     for name, (entry, *rest) in configs(node).items():
         assert rest == []
-        wanted = wish_for(text, node, name)
+        wanted = desired_for(text, node, name)
         assert wanted.failures == ()
-        (wish,) = wanted.gpus
-        assert counts(wish) == Counter(entry["mig-devices"])
-        assert wish.mig == entry["mig-enabled"]
-        assert {len(i.compute) for i in wish.instances or ()} <= {1}
+        (request,) = wanted.gpus
+        assert counts(request) == Counter(entry["mig-devices"])
+        assert request.mig == entry["mig-enabled"]
+        assert {len(i.compute) for i in request.instances or ()} <= {1}
         assert all(ProfileName.parse(n) for n in entry["mig-devices"])
 
 

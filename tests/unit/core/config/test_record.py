@@ -1,4 +1,6 @@
-"""The record of last wishes: what is kept, what a new wish leaves of the former one, what is asked after a boot."""
+"""The boot record: the recorded requests, what a new request keeps of the previous one, and the request after a
+boot.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ CUT = (DesiredInstance(9, "3g.20gb", (2,)),)
 A2_4Q = DesiredVgpu(746, "NVIDIA A2-4Q")
 
 
-def desired(*wishes: DesiredGpu, name: str = "train") -> Desired:
-    return Desired(wishes, name)
+def desired(*desired_gpus: DesiredGpu, name: str = "train") -> Desired:
+    return Desired(desired_gpus, name)
 
 
 def shared(node: Inventory, pci: str, *vgpus: Vgpu, functions: int = 0, bound: tuple[str, ...] = ()) -> Inventory:
-    """The node with vGPUs and virtual functions on one GPU."""
+    """Return the node with vGPUs and virtual functions on one GPU."""
     found = tuple(VirtualFunction(f"{pci[:-1]}{n}", n, "nvidia") for n in range(functions))
     found += tuple(VirtualFunction(b, 90, "vfio-pci") for b in bound)
     gpus = tuple(
@@ -50,7 +52,7 @@ def test_there_and_back() -> None:
     assert msgspec.json.decode(msgspec.json.encode(kept), type=record.BootRecord) == kept
 
 
-def test_another_wish_replaces_the_one_of_its_gpu_only() -> None:
+def test_another_request_replaces_the_one_of_its_gpu_only() -> None:
     first = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT), DesiredGpu(TWO, True, ())), NODE)
     second = record.merge_requests(first, desired(DesiredGpu(TWO, False, ()), name="off"), NODE)
     assert [(k.desired.pci, k.desired.mig, k.name) for k in second] == [(ONE, True, "train"), (TWO, False, "off")]
@@ -58,18 +60,19 @@ def test_another_wish_replaces_the_one_of_its_gpu_only() -> None:
     assert record.merge_requests(second, desired(DesiredGpu(TWO, False, ()), name="off"), NODE) == second
 
 
-def test_a_wish_for_functions_keeps_what_was_asked_and_is_still_there() -> None:
+def test_a_request_for_functions_keeps_what_was_asked_and_is_still_there() -> None:
     after = with_instances(NODE, 0, "3g.20gb@0")
     first = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT)), after)
     both = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, functions=True)), after)
     assert (both[0].desired.mig, both[0].desired.instances, both[0].desired.functions) == (True, CUT, True)
     wiped = replace(after, gpus=(replace(after.gpus[0], instances=()), after.gpus[1]))
     lost = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, functions=True)), wiped)
-    assert lost[0].desired.instances is None, "what the driver forgot is not asked again"
+    assert lost[0].desired.instances is None, "instances that the driver lost are not requested again"
 
 
 def test_compute_instances_are_still_there_however_they_are_grouped() -> None:
-    """Two of them, asked for by name, in one GPU instance each: the wish counts them in one."""
+    # The user requests two compute instances by name, each in its own GPU instance. The desired state counts them in
+    # one.
     loose = (DesiredInstance(9, "3g.20gb", (0, 0), loose=True),)
     after = with_instances(NODE, 0, "3g.20gb@0:1c.3g.20gb", "3g.20gb@4:1c.3g.20gb")
     first = record.merge_requests((), desired(DesiredGpu(ONE, True, loose)), after)
@@ -82,7 +85,7 @@ def test_compute_instances_are_still_there_however_they_are_grouped() -> None:
     )
 
 
-def test_a_wish_for_instances_keeps_only_the_vgpus_that_stayed() -> None:
+def test_a_request_for_instances_keeps_only_the_vgpus_that_stayed() -> None:
     vgpu = Vgpu("f", 746, "NVIDIA A2-4Q")
     first = record.merge_requests((), desired(DesiredGpu(ONE, None, None, vgpus=(A2_4Q,), functions=True)), NODE)
     stays = record.merge_requests(first, desired(DesiredGpu(ONE, True, CUT)), shared(NODE, ONE, vgpu, functions=2))
@@ -99,7 +102,7 @@ def test_passthrough_replaces_everything_and_is_replaced_whole() -> None:
     assert back[0].desired == DesiredGpu(ONE, None, None, passthrough=False)
 
 
-def test_bound_functions_are_kept_beside_a_later_wish() -> None:
+def test_bound_functions_are_kept_beside_a_later_request() -> None:
     after = shared(NODE, ONE, functions=1, bound=("0000:07:00.7",))
     first = record.merge_requests((), desired(DesiredGpu(ONE, None, None, vfio_bound=("0000:07:00.7",))), after)
     second = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, vgpus=())), after)
@@ -126,14 +129,14 @@ def test_replay_finds_a_gpu_at_its_new_address() -> None:
 
 
 def test_functions_move_with_their_gpu() -> None:
-    """A wish may name virtual functions: they lie at the same distance from the GPU wherever it is."""
+    # A request may name virtual functions: they have the same distance from the GPU at any PCI address.
     vgpus = (
         DesiredVgpu(746, "NVIDIA A2-4Q", "0000:07:01.2"),
         DesiredVgpu(746, "NVIDIA A2-4Q"),
         DesiredVgpu(7, "x", ONE),
     )
-    wish = DesiredGpu(ONE, None, None, vgpus=vgpus, vfio_bound=("0000:07:00.7", "0000:08:00.0", "vf"))
-    kept = record.merge_requests((), desired(wish), NODE)
+    desired_gpu = DesiredGpu(ONE, None, None, vgpus=vgpus, vfio_bound=("0000:07:00.7", "0000:08:00.0", "vf"))
+    kept = record.merge_requests((), desired(desired_gpu), NODE)
     moved = replace(NODE, gpus=(replace(NODE.gpus[0], pci="0001:99:1f.0"), NODE.gpus[1]))
     got = record.replay(kept, moved)[0].gpus[0]
     assert [v.function for v in got.vgpus or ()] == ["0001:9a:00.2", "", "0001:99:1f.0"]

@@ -1,4 +1,4 @@
-"""The named configs that the field ships: each gives the geometry that it promises, on every GPU it names."""
+"""Named configs from released products: each gives the geometry that it promises, on every GPU that it names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EXPECTED: Any = pyyaml.load((RECORDED / "expected.yaml").read_text(), pyyaml.CSa
 CASES: list[dict[str, Any]] = EXPECTED["cases"]
 
 
-def said(wish: DesiredGpu) -> str | Counter[str]:
-    return counts(wish) if wish.mig else "disabled"
+def messages(desired_gpu: DesiredGpu) -> str | Counter[str]:
+    return counts(desired_gpu) if desired_gpu.mig else "disabled"
 
 
 def promised(text: str) -> str | Counter[str]:
@@ -38,7 +38,7 @@ def test_promised_geometry(case: dict[str, Any], compat: bool) -> None:
     config = load((RECORDED / case["file"]).read_text(), case["file"], compat=compat)
     wanted = select(config, case["config"], inventory(case["node"]))
     assert wanted.failures == ()
-    assert [said(wish) for wish in wanted.gpus] == [promised(text) for text in case["want"]]
+    assert [messages(request) for request in wanted.gpus] == [promised(text) for text in case["want"]]
 
 
 def test_every_named_config_has_a_case() -> None:
@@ -57,9 +57,9 @@ def station() -> Inventory:
 def test_display_gpu_is_named_and_left_alone() -> None:
     config = load((RECORDED / "dgx-station.yaml").read_text(), "dgx-station.yaml")
     wanted = select(config, "all-2g.20gb-dgx-station-80", station())
-    assert (wanted.failures, [said(w) for w in wanted.gpus]) == ((), [Counter({"2g.20gb": 3})] * 4)
+    assert (wanted.failures, [messages(w) for w in wanted.gpus]) == ((), [Counter({"2g.20gb": 3})] * 4)
     balanced = select(config, "balanced-k8s-dgx-station-80", station())
     assert balanced.failures == ()
-    assert [said(w) for w in balanced.gpus] == [
+    assert [messages(w) for w in balanced.gpus] == [
         "disabled", {"3g.40gb": 2}, {"2g.20gb": 3, "1g.10gb": 1}, {"1g.10gb": 7},
     ]  # fmt: skip

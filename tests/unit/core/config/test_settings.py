@@ -1,4 +1,4 @@
-"""Settings: layers, files, variables."""
+"""Settings: layers, files, environment variables."""
 
 from __future__ import annotations
 
@@ -139,18 +139,18 @@ def test_faults(text: str, sentence: str) -> None:
 def test_all_faults_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         settings_text.read("version: v9\nmig: {strategy: x, with-reboot: x}\nconfigs: {a: 1, b: {c: d}}", "f")
-    assert caught.value.brief == "f has 5 faults"
+    assert caught.value.brief == "f has 5 errors"
 
 
 def test_variables() -> None:
     assert settings_text.from_environment({}) == Layer("the environment")
-    said = {"MIG_STRATEGY": " mixed", "WITH_SHUTDOWN_HOST_GPU_CLIENTS": "1", "CDI_ENABLED": "F", "WITH_REBOOT": ""}
-    assert settings_text.from_environment(said).values == {
+    answer = {"MIG_STRATEGY": " mixed", "WITH_SHUTDOWN_HOST_GPU_CLIENTS": "1", "CDI_ENABLED": "F", "WITH_REBOOT": ""}
+    assert settings_text.from_environment(answer).values == {
         "strategy": "mixed",
         "stop_host_clients": True,
         "cdi": False,
     }
     with pytest.raises(ConfigError) as caught:
         settings_text.from_environment({"MIG_STRATEGY": "mixd", "WITH_REBOOT": "on"}, "ClusterPolicy cluster-policy")
-    assert caught.value.brief == "ClusterPolicy cluster-policy has 2 faults"
+    assert caught.value.brief == "ClusterPolicy cluster-policy has 2 errors"
     assert caught.value.details[0].endswith("'mixd' (did you mean mixed?)")

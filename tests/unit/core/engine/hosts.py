@@ -1,4 +1,4 @@
-"""Hosts of virtual machines as values: a GPU of each kernel world, its virtual functions on or off."""
+"""Hosts of VMs as values: a GPU for each vGPU framework, with its virtual functions on or off."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from support.factory import inventory
 
 replace = msgspec.structs.replace
 VM = Holder("vm", "4711", "win10")
-WORLDS: tuple[tuple[str, FrameworkName], ...] = (("tesla-t4", "mdev"), ("a2", "sriov-mdev"), ("l40s", "vendor-vfio"))
-"""A product for each kernel world."""
+FRAMEWORKS: tuple[tuple[str, FrameworkName], ...] = (
+    ("tesla-t4", "mdev"),
+    ("a2", "sriov-mdev"),
+    ("l40s", "vendor-vfio"),
+)
+"""A product for each vGPU framework."""
 
 
-def host(product: str, world: FrameworkName, *, on: bool = False) -> Inventory:
-    """One GPU; its world shows only with its virtual functions on, where it has any."""
+def host(product: str, framework: FrameworkName, *, on: bool = False) -> Inventory:
+    """Build a host with one GPU. If the GPU has virtual functions, the framework shows only while they are on."""
     base = inventory(product)
     row = next(r for r in vgpu.rows() if r.file == product)
     gpu = replace(base.gpus[0], subsystem=row.subsystem)
@@ -34,7 +38,7 @@ def host(product: str, world: FrameworkName, *, on: bool = False) -> Inventory:
     addresses = tuple(address(gpu.pci, (table.first_vf or 4) + n) for n in range(total))
     functions = tuple(VirtualFunction(pci, n, "nvidia", 90 + n) for n, pci in enumerate(addresses)) if on else ()
     virtual = GpuVirtualization(
-        framework=world if functions or not total else "",
+        framework=framework if functions or not total else "",
         driver="nvidia",
         iommu_group=38,
         group_members=(gpu.pci,),
@@ -48,12 +52,12 @@ def host(product: str, world: FrameworkName, *, on: bool = False) -> Inventory:
 
 
 def address(pci: str, offset: int) -> str:
-    """The PCI address so many functions after a GPU's."""
+    """Return the PCI address at an offset from a GPU's address."""
     return f"{pci[:-4]}{offset >> 3:02x}.{offset & 7}"
 
 
-def wish(node: Inventory, *names: str, **more: object) -> Desired:
-    """These vGPUs on the first GPU, by short name, time-sliced."""
+def desired_state(node: Inventory, *names: str, **more: object) -> Desired:
+    """Build a desired state with these time-sliced vGPUs on the first GPU, by short name."""
     gpu = node.gpus[0]
     table = node.vgpu_table(gpu)
     assert table is not None
@@ -63,17 +67,17 @@ def wish(node: Inventory, *names: str, **more: object) -> Desired:
 
 
 def held(node: Inventory, nth: int) -> Inventory:
-    """The node with a virtual machine on the n-th vGPU of its first GPU."""
+    """Return the node with a VM on the n-th vGPU of its first GPU."""
     gpu = node.gpus[0]
     vgpus = tuple(replace(v, holders=(VM,)) if n == nth else v for n, v in enumerate(gpu.vgpus))
     return replace(node, gpus=(replace(gpu, vgpus=vgpus),))
 
 
 def alive(node: Inventory) -> set[tuple[str, str, int]]:
-    """The vGPUs that virtual machines have open."""
+    """Return the vGPUs that VMs have open."""
     return {(v.function, v.uuid, v.type_id) for g in node.gpus for v in g.vgpus if v.held}
 
 
 def vgpus(gpu: Gpu) -> list[tuple[str, str, int]]:
-    """What lies where, for comparing."""
+    """Return the vGPUs with their functions, for comparison."""
     return sorted((v.function, v.uuid, v.type_id) for v in gpu.vgpus)

@@ -1,4 +1,4 @@
-"""A whole world in memory: a backend over ``semantics.step``, a journal in a list, a clock that only counts."""
+"""A complete environment in memory: a backend on ``semantics.step``, a journal in a list, a clock that only counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ replace = msgspec.structs.replace
 
 
 class KilledError(BaseException):
-    """Stands for SIGKILL: nothing may catch it."""
+    """A stand-in for SIGKILL, which no code may catch."""
 
 
 class Memory:
@@ -176,7 +176,7 @@ class Memory:
         pass
 
     def reset(self, pci: str) -> None:
-        assert self.suspended, "our own session must be closed before a reset"
+        assert self.suspended, "Aliquot's own session must be closed before a reset"
         self.writes += 1
         self.before(self.writes, f"reset {pci}")
         self.log.append(f"reset {pci}")
@@ -184,7 +184,7 @@ class Memory:
         self._put(replace(gpu, mig=replace(gpu.mig, current=gpu.mig.pending), instances=()))
 
     def terminate(self, pid: int) -> None:
-        """Every holder goes, whoever it is."""
+        """Remove every holder."""
         self.terminated.append(pid)
         for gpu in self.inventory.gpus:
             free = tuple(
@@ -209,7 +209,9 @@ class Memory:
 
 
 class MemoryJournal:
-    """``fail_at`` makes the n-th append (from 1) fail as a full disk does; ``on_append`` may raise KilledError."""
+    """A journal in a list. The n-th append (from 1) fails as on a full disk if ``fail_at`` is n. ``on_append`` may
+    raise KilledError.
+    """
 
     boot = "boot-1"
 
@@ -259,7 +261,7 @@ class OneByOne:
 
 
 class Recorder:
-    """Hooks that note their names; ``fails`` names one whose command fails."""
+    """Hooks that record their names. ``fails`` is the name of a hook whose command fails."""
 
     def __init__(self) -> None:
         self.fired: list[str] = []
@@ -272,7 +274,7 @@ class Recorder:
 
 
 class Bench:
-    """A world and the handles on its parts."""
+    """An environment and the handles on its parts."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.memory = Memory(inventory)
@@ -280,7 +282,7 @@ class Bench:
         self.clock = CountingClock()
         self.hooks = Recorder()
         self.memory.now = self.clock.now
-        self.said: list[str] = []
-        self.world = ExecutionContext(
+        self.messages: list[str] = []
+        self.context = ExecutionContext(
             self.memory, self.memory, self.journal, self.clock, NoLock(), OneByOne(), self.hooks
         )

@@ -1,4 +1,4 @@
-"""Every action has a sentence for its progress and one for the way back."""
+"""Texts of actions: each has a sentence for its progress and one for the rollback."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ ACTIONS: list[tuple[Action, str, str]] = [
     ),
     (
         SetPassthrough(**MADE, on=True),
-        "the whole GPU handed to vfio-pci",
-        "the whole GPU handed to vfio-pci again",
+        "the whole GPU bound to vfio-pci",
+        "the whole GPU bound to vfio-pci again",
     ),
     (
         SetPassthrough(**MADE, on=False, function=VF),
-        f"virtual function {VF} given back to its driver",
+        f"virtual function {VF} returned to its driver",
         f"virtual function {VF} with its driver again",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The engine in memory: carry out, prove, or go back; every failure and every kill."""
+"""The engine in memory: apply, verify, or roll back, with every failure and every kill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aliquot.errors import (
     StorageError,
 )
 from aliquot.foundation.signals import Stopped
-from laws.oracle import world
+from laws.oracle import mig_nodes
 from laws.property import strategies
 from support.selection import laws
 from unit.core.engine.memory import Bench, KilledError
@@ -39,20 +39,20 @@ H100 = catalog.family("h100-80gb-sxm")
 
 
 def run(bench: Bench, got: Plan) -> ApplyOutcome:
-    return apply(got, bench.world, bench.said.append)
+    return apply(got, bench.context, bench.messages.append)
 
 
 def start(placed: list[tuple[str, int]], held: list[tuple[str, int]] | None = None) -> Inventory:
-    return world.node(world.gpu(A100, placed, held or []))
+    return mig_nodes.node(mig_nodes.gpu(A100, placed, held or []))
 
 
 def alive(inventory: Inventory) -> set[tuple[str, str, int]]:
     return {(g.pci, i.placement, i.profile_id) for g in inventory.gpus for i in g.instances if i.held}
 
 
-def test_a_satisfied_wish_makes_no_write_call_and_leaves_no_record() -> None:
+def test_a_satisfied_request_makes_no_write_call_and_leaves_no_record() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb"])))
+    outcome = run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb"])))
     assert (outcome.status, outcome.calls, bench.memory.log, bench.journal.lines) == ("nothing", 0, [], [])
 
 
@@ -60,12 +60,12 @@ def test_each_write_is_on_record_before_it_happens() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
     recorded: list[int] = []
     bench.memory.before = lambda n, what: recorded.append(sum(r.kind == "intent" for r in bench.journal.lines))
-    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
+    outcome = run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
     assert outcome.status == "done"
     assert recorded == list(range(1, bench.memory.writes + 1))
     assert bench.journal.lines[0].kind == "begin"
     assert bench.journal.lines[-1].text == "done"
-    assert not any("0:4" in line for line in bench.memory.log), "the kept instance was reached"
+    assert not any("0:4" in line for line in bench.memory.log), "a call reached the kept instance"
 
 
 @LAWS
@@ -123,16 +123,16 @@ def test_killed_anywhere_and_run_again_finishes(case: tuple[Inventory, Desired],
 
 def test_a_plan_of_another_moment_is_refused() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb"]))
     bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
     with pytest.raises(StalePlanError):
         run(bench, got)
     assert bench.memory.log == []
 
 
-def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_work() -> None:
+def test_a_cut_off_plan_is_not_resumed_over_foreign_work() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb"]))
 
     def kill(n: int, what: str) -> None:
         raise KilledError
@@ -148,14 +148,14 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_work() -> None:
 def test_a_blocked_plan_is_not_carried_out() -> None:
     bench = Bench(start([("3g.20gb", 0)], [("3g.20gb", 0)]))
     with pytest.raises(BlockedError):
-        run(bench, plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])))
+        run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["7g.40gb"])))
     assert bench.memory.log == []
 
 
 def test_held_since_the_plan_stops_and_undoes() -> None:
     before = start([("3g.20gb", 0), ("2g.10gb", 4)])
     bench = Bench(before)
-    got = plan(before, world.wish(A100, ["7g.40gb"]))
+    got = plan(before, mig_nodes.desired_state(A100, ["7g.40gb"]))
     bench.memory.inventory = start([("3g.20gb", 0), ("2g.10gb", 4)], [("2g.10gb", 4)])
     outcome = run(bench, got)
     assert outcome.status == "undone"
@@ -165,62 +165,65 @@ def test_held_since_the_plan_stops_and_undoes() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_follows_the_gpus_is_told_of_them_also_on_the_way_back(fails: bool) -> None:
+def test_what_follows_the_gpus_is_reported_of_them_also_on_the_way_back(fails: bool) -> None:
     before = start([("3g.20gb", 0)])
     bench = Bench(before)
-    world_of = bench.world
-    told: list[Inventory] = []
-    world_of.update_dependents = lambda inventory, _: told.append(inventory)
+    reported: list[Inventory] = []
+    states_of = replace(bench.context, update_dependents=lambda inventory, _: reported.append(inventory))
 
     def fail(n: int, what: str) -> None:
         if fails and n == 3:
             raise HardwareError(f"refused {what}", nvml_code=999)
 
     bench.memory.before = fail
-    outcome = apply(plan(before, world.wish(A100, ["7g.40gb"])), world_of, bench.said.append)
+    outcome = apply(plan(before, mig_nodes.desired_state(A100, ["7g.40gb"])), states_of, bench.messages.append)
     assert outcome.status == ("undone" if fails else "done")
-    assert told == [bench.memory.inventory]
+    assert reported == [bench.memory.inventory]
 
 
 def test_a_signal_while_files_follow_the_way_back_loses_nothing() -> None:
     before = start([("3g.20gb", 0)])
     bench = Bench(before)
-    world_of = bench.world
-    told: list[Inventory] = []
+    reported: list[Inventory] = []
 
     def follow(inventory: Inventory, _: object) -> None:
-        told.append(inventory)
-        if len(told) == 1:
+        reported.append(inventory)
+        if len(reported) == 1:
             raise KeyboardInterrupt
 
     def fail(n: int, what: str) -> None:
         if n == 3:
             raise HardwareError(f"refused {what}", nvml_code=999)
 
-    world_of.update_dependents, bench.memory.before = follow, fail
-    outcome = apply(plan(before, world.wish(A100, ["7g.40gb"])), world_of, bench.said.append)
+    states_of = replace(bench.context, update_dependents=follow)
+    bench.memory.before = fail
+    outcome = apply(plan(before, mig_nodes.desired_state(A100, ["7g.40gb"])), states_of, bench.messages.append)
     assert outcome.status == "undone"
     assert outcome.error is not None
     assert outcome.error.brief.startswith("refused")
-    assert told == [bench.memory.inventory] * 2
+    assert reported == [bench.memory.inventory] * 2
 
 
 def test_nothing_that_follows_is_a_failure() -> None:
     bench = Bench(start([]))
-    world_of = bench.world
-    said: list[str] = []
+    messages: list[str] = []
 
     def breaks(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    world_of.update_dependents = breaks
-    assert apply(plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])), world_of, said.append).status == "done"
-    assert [line for line in said if line.startswith("note: what follows the GPUs does not:")]
+    states_of = replace(bench.context, update_dependents=breaks)
+    assert (
+        apply(
+            plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["7g.40gb"])), states_of, messages.append
+        ).status
+        == "done"
+    )
+    assert [line for line in messages if line.startswith("note: what depends on the GPUs was not updated:")]
 
 
 def test_policy_wait_waits_and_no_longer_than_asked() -> None:
     inventory = start([("3g.20gb", 0)], [("3g.20gb", 0)])
-    got = plan(inventory, world.wish(A100, ["7g.40gb"]), Policy("wait", 5.0))
+    got = plan(inventory, mig_nodes.desired_state(A100, ["7g.40gb"]), Policy("wait", 5.0))
     bench = Bench(inventory)
     bench.memory.released_at = 3.0
     assert run(bench, got).status == "done"
@@ -235,8 +238,8 @@ def test_policy_wait_waits_and_no_longer_than_asked() -> None:
 def test_policy_force_ends_the_holder() -> None:
     inventory = start([("3g.20gb", 0)], [("3g.20gb", 0)])
     bench = Bench(inventory)
-    assert run(bench, plan(inventory, world.wish(A100, ["7g.40gb"]), Policy("force"))).status == "done"
-    assert any("ending process 4711" in line for line in bench.said)
+    assert run(bench, plan(inventory, mig_nodes.desired_state(A100, ["7g.40gb"]), Policy("force"))).status == "done"
+    assert any("ending process 4711" in line for line in bench.messages)
 
 
 def test_a_driver_that_lets_go_late_is_given_time() -> None:
@@ -247,20 +250,23 @@ def test_a_driver_that_lets_go_late_is_given_time() -> None:
             raise InUseError("in use by another client")
 
     bench.memory.before = busy
-    assert run(bench, plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))).status == "done"
+    assert run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["7g.40gb"]))).status == "done"
     bench = Bench(start([("3g.20gb", 0)]))
     bench.memory.before = lambda n, what: (_ for _ in ()).throw(InUseError("in use"))
-    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])))
+    outcome = run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["7g.40gb"])))
     assert (outcome.status, bench.memory.log) == ("undone", [])
     assert bench.clock.t < 10
 
 
 def test_ampere_mode_changes_reset_only_the_gpus_that_need_it() -> None:
-    off = replace(world.gpu(A100, (), pci="0000:08:00.0"), mig=Mig(True, "disabled", "disabled"))
-    on = world.gpu(A100, [("3g.20gb", 0)], [("3g.20gb", 0)], pci="0000:07:00.0")
-    inventory = world.node(on, off)
-    wishes = world.wish(A100, ["3g.20gb"], on.pci).gpus + world.wish(A100, ["7g.40gb"], off.pci).gpus
-    got = plan(inventory, Desired(gpus=wishes))
+    off = replace(mig_nodes.gpu(A100, (), pci="0000:08:00.0"), mig=Mig(True, "disabled", "disabled"))
+    on = mig_nodes.gpu(A100, [("3g.20gb", 0)], [("3g.20gb", 0)], pci="0000:07:00.0")
+    inventory = mig_nodes.node(on, off)
+    requests = (
+        mig_nodes.desired_state(A100, ["3g.20gb"], on.pci).gpus
+        + mig_nodes.desired_state(A100, ["7g.40gb"], off.pci).gpus
+    )
+    got = plan(inventory, Desired(gpus=requests))
     assert got.resets == (off.pci,)
     bench = Bench(inventory)
     assert run(bench, got).status == "done"
@@ -270,28 +276,31 @@ def test_ampere_mode_changes_reset_only_the_gpus_that_need_it() -> None:
 
 
 def test_hopper_changes_mode_without_a_reset() -> None:
-    off = replace(world.gpu(H100, ()), mig=Mig(True, "disabled", "disabled"))
-    got = plan(world.node(off), world.wish(H100, ["7g.80gb"]))
+    off = replace(mig_nodes.gpu(H100, ()), mig=Mig(True, "disabled", "disabled"))
+    got = plan(mig_nodes.node(off), mig_nodes.desired_state(H100, ["7g.80gb"]))
     assert got.resets == ()
-    bench = Bench(world.node(off))
+    bench = Bench(mig_nodes.node(off))
     assert run(bench, got).status == "done"
     assert not any(line.startswith("reset") for line in bench.memory.log)
 
 
 def test_where_no_reset_is_possible_a_reboot_is_predicted() -> None:
-    off = replace(world.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), resettable=False)
-    got = plan(world.node(off), world.wish(A100, ["7g.40gb"]))
+    off = replace(mig_nodes.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), resettable=False)
+    got = plan(mig_nodes.node(off), mig_nodes.desired_state(A100, ["7g.40gb"]))
     assert (got.reboots, got.created) == ((off.pci,), 0)
-    bench = Bench(world.node(off))
+    bench = Bench(mig_nodes.node(off))
     assert run(bench, got).status == "reboot"
     assert bench.memory.log == [f"mode {off.pci} enabled"]
 
 
 def test_a_lost_gpu_does_not_keep_the_others_from_going_back() -> None:
-    one = world.gpu(A100, [("3g.20gb", 0)], pci="0000:07:00.0")
-    two = world.gpu(A100, [("3g.20gb", 0)], pci="0000:08:00.0")
-    inventory = world.node(one, two)
-    wishes = world.wish(A100, ["7g.40gb"], one.pci).gpus + world.wish(A100, ["7g.40gb"], two.pci).gpus
+    one = mig_nodes.gpu(A100, [("3g.20gb", 0)], pci="0000:07:00.0")
+    two = mig_nodes.gpu(A100, [("3g.20gb", 0)], pci="0000:08:00.0")
+    inventory = mig_nodes.node(one, two)
+    requests = (
+        mig_nodes.desired_state(A100, ["7g.40gb"], one.pci).gpus
+        + mig_nodes.desired_state(A100, ["7g.40gb"], two.pci).gpus
+    )
     bench = Bench(inventory)
 
     def lose(n: int, what: str) -> None:
@@ -301,7 +310,7 @@ def test_a_lost_gpu_does_not_keep_the_others_from_going_back() -> None:
             raise GpuLostError(f"GPU {two.pci} is lost")
 
     bench.memory.before = lose
-    outcome = run(bench, plan(inventory, Desired(gpus=wishes)))
+    outcome = run(bench, plan(inventory, Desired(gpus=requests)))
     assert outcome.status == "partial"
     assert {d.gpu for d in outcome.drift} == {two.pci}
     assert verify(bench.memory.inventory, make_restore_point(inventory, [one.pci])) == ()
@@ -313,7 +322,7 @@ def test_a_full_disk_loses_nothing(nth: int) -> None:
     inventory = start([("3g.20gb", 0), ("2g.10gb", 4)], [("2g.10gb", 4)])
     bench = Bench(inventory)
     bench.journal.fail_at = nth
-    got = plan(inventory, world.wish(A100, ["2g.10gb"] * 3))
+    got = plan(inventory, mig_nodes.desired_state(A100, ["2g.10gb"] * 3))
     if nth == 1:
         with pytest.raises(StorageError):
             run(bench, got)
@@ -321,8 +330,8 @@ def test_a_full_disk_loses_nothing(nth: int) -> None:
         return
     outcome = run(bench, got)
     assert outcome.status in ("undone", "done")
-    wish = got.desired if outcome.status == "done" else make_restore_point(inventory, [world.PCI])
-    assert verify(bench.memory.inventory, wish) == ()
+    request = got.desired if outcome.status == "done" else make_restore_point(inventory, [mig_nodes.PCI])
+    assert verify(bench.memory.inventory, request) == ()
     assert alive(inventory) <= alive(bench.memory.inventory)
 
 
@@ -330,7 +339,7 @@ def test_a_full_disk_loses_nothing(nth: int) -> None:
 def test_a_failing_hook_stops_the_apply(name: str) -> None:
     bench = Bench(start([("3g.20gb", 0)]))
     bench.hooks.fails = name
-    got = plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))
+    got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["7g.40gb"]))
     if name == "pre-apply-config":
         outcome = run(bench, got)
         assert outcome.status == "undone"
@@ -344,26 +353,28 @@ def test_a_failing_hook_stops_the_apply(name: str) -> None:
 
 def test_mode_only_leaves_instances_alone() -> None:
     inventory = start([("3g.20gb", 0)])
-    wish = Desired(gpus=(DesiredGpu(world.PCI, True, None),))
-    assert plan(inventory, wish).actions == ()
-    assert verify(inventory, wish) == ()
+    desired = Desired(gpus=(DesiredGpu(mig_nodes.PCI, True, None),))
+    assert plan(inventory, desired).actions == ()
+    assert verify(inventory, desired) == ()
 
 
 def test_a_client_of_the_whole_gpu_blocks_before_anything_is_destroyed() -> None:
-    gpu = replace(world.gpu(A100, [("2g.10gb", 0)]), holders=(world.PROCESS,))
-    got = plan(world.node(gpu), world.wish(A100, ["7g.40gb"]))
-    assert [(b.rule, b.holders) for b in got.blockers] == [("HELD", (world.PROCESS,))]
-    assert plan(world.node(gpu), world.wish(A100, ["2g.10gb"])).blockers == ()
+    gpu = replace(mig_nodes.gpu(A100, [("2g.10gb", 0)]), holders=(mig_nodes.PROCESS,))
+    got = plan(mig_nodes.node(gpu), mig_nodes.desired_state(A100, ["7g.40gb"]))
+    assert [(b.rule, b.holders) for b in got.blockers] == [("HELD", (mig_nodes.PROCESS,))]
+    assert plan(mig_nodes.node(gpu), mig_nodes.desired_state(A100, ["2g.10gb"])).blockers == ()
     for policy in (Policy("force"), Policy("wait", 5.0)):
-        bench = Bench(world.node(gpu))
+        bench = Bench(mig_nodes.node(gpu))
         bench.memory.released_at = 2.0
-        assert run(bench, plan(world.node(gpu), world.wish(A100, ["7g.40gb"]), policy)).status == "done"
+        assert (
+            run(bench, plan(mig_nodes.node(gpu), mig_nodes.desired_state(A100, ["7g.40gb"]), policy)).status == "done"
+        )
 
 
 def test_a_client_that_came_after_the_plan_costs_no_instance() -> None:
     bench = Bench(start([("2g.10gb", 0)]))
-    got = plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))
-    bench.memory.inventory = world.node(replace(bench.memory.inventory.gpus[0], holders=(world.PROCESS,)))
+    got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["7g.40gb"]))
+    bench.memory.inventory = mig_nodes.node(replace(bench.memory.inventory.gpus[0], holders=(mig_nodes.PROCESS,)))
     outcome = run(bench, got)
     assert (outcome.status, outcome.calls, bench.memory.log) == ("undone", 0, [])
     assert isinstance(outcome.error, InUseError)
@@ -379,19 +390,19 @@ def test_ctrl_c_goes_back(nth: int) -> None:
             raise KeyboardInterrupt
 
     bench.memory.after = press
-    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb", "2g.10gb", "1g.5gb"])))
+    outcome = run(bench, plan(before, mig_nodes.desired_state(A100, ["2g.10gb", "2g.10gb", "1g.5gb"])))
     if bench.memory.writes < nth:
         assert outcome.status == "done"
         return
     assert outcome.status == "stopped"
     assert outcome.error is not None
     assert outcome.error.exit_code == 130
-    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [mig_nodes.PCI])) == ()
 
 
-def test_what_was_cut_off_is_told_until_it_is_done() -> None:
+def test_what_was_cut_off_is_reported_until_it_is_done() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    wish = world.wish(A100, ["2g.10gb"] * 3)
+    desired = mig_nodes.desired_state(A100, ["2g.10gb"] * 3)
 
     def kill(n: int, what: str) -> None:
         if n == 3:
@@ -399,27 +410,27 @@ def test_what_was_cut_off_is_told_until_it_is_done() -> None:
 
     bench.memory.before = kill
     with pytest.raises(KilledError):
-        run(bench, plan(bench.memory.inventory, wish))
+        run(bench, plan(bench.memory.inventory, desired))
     bench.memory.before = lambda n, what: None
-    assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
-    assert any("an earlier apply was cut off" in line for line in bench.said)
-    bench.said.clear()
-    assert run(bench, plan(bench.memory.inventory, world.wish(A100, ["2g.10gb"]))).status == "done"
-    assert not any("cut off" in line for line in bench.said)
+    assert run(bench, plan(bench.memory.inventory, desired)).status == "done"
+    assert any("an earlier apply was interrupted" in line for line in bench.messages)
+    bench.messages.clear()
+    assert run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["2g.10gb"]))).status == "done"
+    assert not any("cut off" in line for line in bench.messages)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"actions":[{"type":"new-in-9.9"}]}', b'{"node":7}', b"[" * 5000, b'"\xff"'])
 @pytest.mark.parametrize("format", [FORMAT, FORMAT + 1])
 def test_a_run_of_another_version_that_was_cut_off_blocks_nothing(format: int, body: bytes) -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    wish = world.wish(A100, ["2g.10gb"] * 3)
+    desired = mig_nodes.desired_state(A100, ["2g.10gb"] * 3)
 
     def kill(n: int, what: str) -> None:
         if n == 3:
             raise KilledError
 
     bench.memory.before = kill
-    old = plan(bench.memory.inventory, wish)
+    old = plan(bench.memory.inventory, desired)
     with pytest.raises(KilledError):
         run(bench, old)
     bench.memory.before = lambda n, what: None
@@ -428,8 +439,8 @@ def test_a_run_of_another_version_that_was_cut_off_blocks_nothing(format: int, b
     bench.journal.lines[0] = replace(begin, change=change, format=format)
     with pytest.raises(StalePlanError):
         run(bench, old)
-    assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
-    assert any("another version" in line for line in bench.said)
+    assert run(bench, plan(bench.memory.inventory, desired)).status == "done"
+    assert any("another version" in line for line in bench.messages)
 
 
 @pytest.mark.parametrize("at", range(1, 7))
@@ -442,17 +453,17 @@ def test_an_error_that_is_not_ours_goes_back_as_well(at: int) -> None:
             raise RuntimeError("can't start new thread")
 
     bench.memory.before = broken
-    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    outcome = run(bench, plan(before, mig_nodes.desired_state(A100, ["2g.10gb"] * 3)))
     assert outcome.status == "undone"
     assert outcome.error is not None
     assert "RuntimeError: can't start new thread" in outcome.error.brief
-    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [mig_nodes.PCI])) == ()
     assert bench.journal.lines[-1].text == "undone"
 
 
-def test_going_back_spares_an_idle_instance_of_somebody_else() -> None:
+def test_going_back_spares_an_idle_foreign_instance() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb"]))
 
     def beside(n: int, what: str) -> None:
         bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
@@ -477,18 +488,18 @@ def test_a_signal_goes_back_and_another_one_on_the_way_changes_nothing(number: i
             raise Stopped(number)
 
     bench.memory.before = pressed
-    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    outcome = run(bench, plan(before, mig_nodes.desired_state(A100, ["2g.10gb"] * 3)))
     assert outcome.status == "stopped"
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.exit_code) == ("INTERRUPTED", 128 + number)
-    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [mig_nodes.PCI])) == ()
     assert bench.journal.lines[-1].text == "stopped"
 
 
 def test_a_plan_without_actions_that_is_not_met_is_refused() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
-    made = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    made = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb"]))
     with pytest.raises(StalePlanError, match=r"2g\.10gb") as caught:
-        apply(msgspec.structs.replace(made, actions=()), bench.world, bench.said.append)
+        apply(msgspec.structs.replace(made, actions=()), bench.context, bench.messages.append)
     assert caught.value.next_step == "aliquot plan"
     assert bench.journal.lines == []

@@ -1,8 +1,9 @@
-"""How long a plan will take, from what the journal says of earlier ones."""
+"""Expected duration of a plan, from the journal's records of earlier plans."""
 
 from __future__ import annotations
 
 from aliquot.core.engine.duration_estimate import LATEST, expected_seconds, measured_durations
+from aliquot.core.engine.journal_step import JournalStep
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.actions import Action, ComputePart, Create, Destroy, Reset, SetMode
 from aliquot.core.model.desired import Desired
@@ -37,7 +38,7 @@ PAST = (
 )
 
 
-def test_lanes_run_side_by_side() -> None:
+def test_workers_run_side_by_side() -> None:
     known = measured_durations(PAST)
     assert expected_seconds(plan(create(ONE)), known) == 0.375
     assert expected_seconds(plan(create(ONE), create(TWO)), known) == 0.375
@@ -47,7 +48,7 @@ def test_lanes_run_side_by_side() -> None:
     assert expected_seconds(plan(gone, create(ONE), create(TWO)), known) == 1.0
 
 
-def test_nothing_is_said_of_what_was_never_done_here() -> None:
+def test_nothing_is_reported_of_what_was_never_done_here() -> None:
     assert expected_seconds(plan(create(ONE)), {}) is None
     other = Create(gpu=TWO, reason="", profile="3g.20gb", profile_id=9, placement="4:4", compute=())
     assert expected_seconds(plan(create(ONE), other), measured_durations(PAST)) is None
@@ -64,7 +65,7 @@ def test_a_reset_that_the_driver_does_itself_takes_no_time() -> None:
 def test_the_middle_of_the_latest_counts() -> None:
     old = [r for n in range(20) for r in call("create gi 1g.5gb 0:1", n, 100.0)]
     new = [r for n in range(LATEST) for r in call("create gi 1g.5gb 3:1", 50 + n, 0.5 + n)]
-    assert measured_durations([*old, *new]) == {"create gi 1g.5gb": 4.5}
+    assert measured_durations([*old, *new]) == {JournalStep("create", kind="gi", name="1g.5gb"): 4.5}
 
 
 def test_a_clock_that_was_set_and_a_run_that_was_cut_off_tell_nothing() -> None:

@@ -1,4 +1,4 @@
-"""What the journal keeps of a change: small, sufficient, and open for fields of other versions."""
+"""The journal's record of a change: small, sufficient, and open for fields of other versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
-from laws.oracle import world
+from laws.oracle import mig_nodes
 from laws.property import strategies
 from support.selection import laws
 
@@ -38,24 +38,24 @@ def test_it_says_what_was_there_before(case: tuple[Inventory, Desired]) -> None:
 
 
 def test_it_is_small() -> None:
-    gpus = [world.gpu(H100, [("1g.10gb", n) for n in range(7)], pci=f"0000:{n:02x}:00.0") for n in range(8)]
-    wishes = [each for gpu in gpus for each in world.wish(H100, ["3g.40gb", "3g.40gb"], gpu.pci).gpus]
-    inventory = world.node(*gpus)
-    made = plan(inventory, Desired(tuple(wishes)))
+    gpus = [mig_nodes.gpu(H100, [("1g.10gb", n) for n in range(7)], pci=f"0000:{n:02x}:00.0") for n in range(8)]
+    requests = [each for gpu in gpus for each in mig_nodes.desired_state(H100, ["3g.40gb", "3g.40gb"], gpu.pci).gpus]
+    inventory = mig_nodes.node(*gpus)
+    made = plan(inventory, Desired(tuple(requests)))
     assert len(made.actions) > 8 * 7
     assert len(encode_change(record_change(made, inventory))) < 10_000 < len(msgspec.json.encode(made))
 
 
 def test_the_form_is_what_is_written_here() -> None:
-    """A change of this text is a new form: versions in use read the one that is here."""
-    inventory = world.node(world.gpu(A100, [("3g.20gb", 4)], []))
-    change = record_change(plan(inventory, world.wish(A100, ["2g.10gb"])), inventory)
+    # A change of this text is a new format: versions in use read this one.
+    inventory = mig_nodes.node(mig_nodes.gpu(A100, [("3g.20gb", 4)], []))
+    change = record_change(plan(inventory, mig_nodes.desired_state(A100, ["2g.10gb"])), inventory)
     text = msgspec.json.decode(encode_change(change))
     assert text.pop("fingerprint") == inventory.fingerprint
     assert text == {
         "desired": [
             {
-                "pci": world.PCI,
+                "pci": mig_nodes.PCI,
                 "mig": True,
                 "instances": [
                     {
@@ -78,19 +78,19 @@ def test_the_form_is_what_is_written_here() -> None:
         ],
         "before": [
             {
-                "gpu": world.PCI,
+                "gpu": mig_nodes.PCI,
                 "mig": "enabled",
                 "instances": [{"profile_id": 9, "placement": "4:4", "profile": "3g.20gb", "compute": [[2, "0:3"]]}],
             }
         ],
-        "gpus": [{"gpu": world.PCI, "instances": [[14, "4:2"]]}],
+        "gpus": [{"gpu": mig_nodes.PCI, "instances": [[14, "4:2"]]}],
         "actions": 2,
     }
 
 
 def test_fields_of_a_newer_version_are_ignored() -> None:
-    inventory = world.node(world.gpu(A100, [("3g.20gb", 4)], []))
-    made = plan(inventory, world.wish(A100, ["2g.10gb"]))
+    inventory = mig_nodes.node(mig_nodes.gpu(A100, [("3g.20gb", 4)], []))
+    made = plan(inventory, mig_nodes.desired_state(A100, ["2g.10gb"]))
     text = msgspec.json.decode(encode_change(record_change(made, inventory))) | {"newer": 1}
     text["gpus"][0]["newer"] = {}
     change = change_of(JournalEntry("begin", "r", change=msgspec.Raw(msgspec.json.encode(text)), format=FORMAT))
@@ -100,20 +100,20 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
 
 
 def test_a_gpu_that_is_gone_leaves_nothing_to_go_back_to() -> None:
-    two = world.node(world.gpu(A100, []), world.gpu(A100, [], pci="0000:08:00.0"))
-    change = record_change(plan(two, world.wish(A100, ["2g.10gb"])), two)
-    assert change.inventory_before(world.node(two.gpus[0])) is None
+    two = mig_nodes.node(mig_nodes.gpu(A100, []), mig_nodes.gpu(A100, [], pci="0000:08:00.0"))
+    change = record_change(plan(two, mig_nodes.desired_state(A100, ["2g.10gb"])), two)
+    assert change.inventory_before(mig_nodes.node(two.gpus[0])) is None
     assert change.inventory_before(two) is not None
 
 
-def test_a_gpu_is_given_away_whole_or_by_its_functions() -> None:
-    """Only the former counts as a change of the GPU's driver."""
-    gpu: dict[str, Any] = {"gpu": world.PCI, "reason": "requested"}
-    inventory = world.node(world.gpu(A100, []))
-    made = plan(inventory, world.wish(A100, []))
-    acts: tuple[Action, ...] = (
+def test_a_gpu_is_passed_through_whole_or_by_its_functions() -> None:
+    # Only a whole GPU counts as a change of the GPU's driver.
+    gpu: dict[str, Any] = {"gpu": mig_nodes.PCI, "reason": "requested"}
+    inventory = mig_nodes.node(mig_nodes.gpu(A100, []))
+    made = plan(inventory, mig_nodes.desired_state(A100, []))
+    actions: tuple[Action, ...] = (
         SetPassthrough(**gpu, on=True),
         SetPassthrough(**gpu, on=False, function="0000:07:00.4"),
     )
-    (change,) = record_change(msgspec.structs.replace(made, actions=acts), inventory).gpus
+    (change,) = record_change(msgspec.structs.replace(made, actions=actions), inventory).gpus
     assert change.passthrough == (True,)

@@ -1,4 +1,4 @@
-"""The way back touches what this run made, and nothing that another process made meanwhile."""
+"""Rollbacks: they touch only what this run created, and nothing that another process created meanwhile."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import HardwareError, InUseError
-from laws.oracle import world
+from laws.oracle import mig_nodes
 from unit.core.engine.memory import Bench, KilledError
 from unit.core.engine.test_apply import A100, run, start
-from unit.core.engine.test_safeguards import FAILURES, _recut
+from unit.core.engine.test_safeguards import FAILURES, _repartition
 
 replace = msgspec.structs.replace
 
 PLANNED = [("1g.5gb", 4), ("1g.5gb", 5)]
 
 
-def _wish(*placed: tuple[str, int]) -> Desired:
-    """Whole instances at these places."""
+def _desired(*placed: tuple[str, int]) -> Desired:
+    """Build a desired state with whole instances at these places."""
     of = A100.by_name
     items = tuple(DesiredInstance(of[name].id, name, (of[name].default_compute.id,), at) for name, at in placed)
-    return Desired((DesiredGpu(pci=world.PCI, mig=True, instances=items),), name="placed")
+    return Desired((DesiredGpu(pci=mig_nodes.PCI, mig=True, instances=items),), name="placed")
 
 
 def _two_of_1g(bench: Bench) -> Plan:
-    got = plan(bench.memory.inventory, _wish(*PLANNED))
+    got = plan(bench.memory.inventory, _desired(*PLANNED))
     assert [a.placement for a in got.actions if isinstance(a, Create)] == ["4:1", "5:1"]
     return got
 
 
 @pytest.mark.parametrize("code", [19, 23, None])
 def test_going_back_spares_an_instance_in_a_place_that_the_driver_refused_to_us(code: int | None) -> None:
-    """Another process takes the very place of the plan, with the same profile, before this run does. Where the driver
-    only says that the call failed, the instance may be ours: it is taken away.
-    """
+    # Before this run does, another process creates an instance with the same profile at the planned place. If the
+    # driver only reports that the call failed, the instance may be one of this run: it is destroyed.
     bench = Bench(start([]))
     got = _two_of_1g(bench)
 
@@ -62,7 +61,7 @@ def test_going_back_spares_an_instance_in_a_place_that_the_driver_refused_to_us(
 
 @pytest.mark.parametrize("kills", [1, 2])
 def test_going_back_knows_what_interrupted_runs_made(kills: int) -> None:
-    """A run is killed, once or twice; the one that resumes it goes back over what they made, and over nothing else."""
+    # A run is killed once or twice. The run that resumes it rolls back what they created, and nothing else.
     bench = Bench(start([]))
     got = _two_of_1g(bench)
 
@@ -93,7 +92,7 @@ def test_going_back_spares_a_compute_instance_of_another_process() -> None:
     empty = replace(before, gpus=(replace(before.gpus[0], instances=(replace(kept, compute_instances=()),)),))
     other = ComputeInstance(0, "1c.3g.20gb", 0, "2:1")
     bench = Bench(empty)
-    got = plan(empty, _wish(("3g.20gb", 0)))
+    got = plan(empty, _desired(("3g.20gb", 0)))
     assert any(isinstance(a, CreateCompute) for a in got.actions)
 
     def beside(n: int, what: str) -> None:
@@ -113,7 +112,7 @@ def test_going_back_spares_a_compute_instance_of_another_process() -> None:
 def test_a_journal_that_breaks_in_any_way_does_not_keep_us_from_going_back(
     error: Exception, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, bench, got = _recut()
+    before, bench, got = _repartition()
     append, appended = bench.journal.append, []
 
     def breaking(record: Any, *, durable: bool) -> None:
@@ -125,14 +124,14 @@ def test_a_journal_that_breaks_in_any_way_does_not_keep_us_from_going_back(
     monkeypatch.setattr(bench.journal, "append", breaking)
     outcome = run(bench, got)
     assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [mig_nodes.PCI])) == ()
     assert any("the journal could not be written" in line for line in outcome.sentences)
 
 
 @pytest.mark.parametrize("at", range(1, 6))
-def test_a_listener_that_goes_away_does_not_keep_us_from_going_back(at: int) -> None:
-    """Lines of progress fail once the terminal is gone."""
-    before, bench, got = _recut()
+def test_a_listener_that_disappears_does_not_keep_us_from_going_back(at: int) -> None:
+    # Progress output fails after the terminal has closed.
+    before, bench, got = _repartition()
     lines: list[str] = []
 
     def gone(line: str) -> None:
@@ -140,10 +139,10 @@ def test_a_listener_that_goes_away_does_not_keep_us_from_going_back(at: int) -> 
         if len(lines) >= at:
             raise OSError(5, "Input/output error")
 
-    outcome = apply(got, bench.world, gone)
+    outcome = apply(got, bench.context, gone)
     if len(lines) < at:
         assert outcome.status == "done"
         return
     assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [mig_nodes.PCI])) == ()
     assert bench.journal.lines[-1].text == "undone"

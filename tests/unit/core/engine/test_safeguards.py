@@ -1,4 +1,4 @@
-"""What the engine must not do even where every call succeeds or fails at the worst moment."""
+"""Engine safeguards: what must not happen even if every call succeeds, or fails at the worst moment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.engine.gpu_executor import as_aliquot_error, execute_actions
+from aliquot.core.engine.executor import as_aliquot_error, execute_actions
 from aliquot.core.engine.history import past_runs
+from aliquot.core.engine.journal_step import JournalStep
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.run import POLL_S, Run
 from aliquot.core.model import catalog
@@ -22,10 +23,10 @@ from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 from aliquot.foundation.signals import Stopped
-from laws.oracle import world
+from laws.oracle import mig_nodes
 from unit.core.engine.memory import Bench
 from unit.core.engine.test_apply import A100, run, start
-from unit.core.engine.test_wishes import MemoryWishes
+from unit.core.engine.test_boot_record import MemoryBootRecord
 
 H100 = catalog.family("h100-80gb-sxm")
 PCIS = [f"0000:0{n}:00.0" for n in range(1, 5)]
@@ -33,10 +34,10 @@ replace = msgspec.structs.replace
 
 
 def _hold(bench: Bench, placement: str) -> None:
-    """A process starts on an instance, if that exists."""
+    """Start a process on an instance, if that exists."""
     (gpu,) = bench.memory.inventory.gpus
     instances = tuple(
-        replace(i, held=True, holders=(world.PROCESS,)) if i.placement == placement else i for i in gpu.instances
+        replace(i, held=True, holders=(mig_nodes.PROCESS,)) if i.placement == placement else i for i in gpu.instances
     )
     bench.memory.inventory = replace(bench.memory.inventory, gpus=(replace(gpu, instances=instances),))
 
@@ -45,12 +46,12 @@ def _hold(bench: Bench, placement: str) -> None:
 def test_a_driver_that_reports_success_and_does_nothing_is_found_out(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fresh read after the last action decides, not what the calls returned."""
+    # The new read after the last action decides, not the results of the calls.
     before = start([("3g.20gb", 0)])
-    desired = world.wish(A100, ["3g.20gb", "2g.10gb"] if call.startswith("create") else [])
+    desired = mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb"] if call.startswith("create") else [])
     if call == "set_mode":
-        before = world.node(replace(world.gpu(H100, ()), mig=Mig(True, "disabled", "disabled")))
-        desired = world.wish(H100, [])
+        before = mig_nodes.node(replace(mig_nodes.gpu(H100, ()), mig=Mig(True, "disabled", "disabled")))
+        desired = mig_nodes.desired_state(H100, [])
     bench = Bench(before)
     got = plan(before, desired)
     assert got.actions
@@ -69,24 +70,24 @@ def test_a_driver_that_reports_success_and_does_nothing_is_found_out(
 
 
 def test_after_an_error_the_other_gpus_begin_nothing_more() -> None:
-    gpus = [world.gpu(A100, [("3g.20gb", 0)], pci=pci) for pci in PCIS]
-    wishes = tuple(w for pci in PCIS for w in world.wish(A100, ["7g.40gb"], pci).gpus)
-    bench = Bench(world.node(*gpus))
+    gpus = [mig_nodes.gpu(A100, [("3g.20gb", 0)], pci=pci) for pci in PCIS]
+    requests = tuple(w for pci in PCIS for w in mig_nodes.desired_state(A100, ["7g.40gb"], pci).gpus)
+    bench = Bench(mig_nodes.node(*gpus))
 
     def fail(n: int, what: str) -> None:
         if what == f"create {PCIS[1]} 0 0:8":
             raise HardwareError("refused")
 
     bench.memory.before = fail
-    outcome = run(bench, plan(world.node(*gpus), Desired(gpus=wishes)))
+    outcome = run(bench, plan(mig_nodes.node(*gpus), Desired(gpus=requests)))
     assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, make_restore_point(world.node(*gpus), PCIS)) == ()
+    assert verify(bench.memory.inventory, make_restore_point(mig_nodes.node(*gpus), PCIS)) == ()
     touched = {pci for pci in PCIS if any(pci in line for line in bench.memory.log)}
-    assert touched == set(PCIS[:2]), "the first was done before the error, the last two were not begun"
+    assert touched == set(PCIS[:2]), "the first completed before the error, the last two did not start"
 
 
 def _another(gpu: Gpu, placement: str) -> Gpu:
-    """The GPU after someone replaced the instance there by one of the same id at the next placement."""
+    """Return the GPU after the instance was replaced by one with the same id at the next placement."""
     start_at = int(placement.partition(":")[0])
     instances = tuple(
         replace(i, placement=f"{start_at + 1}:1") if i.placement == placement else i for i in gpu.instances
@@ -95,9 +96,9 @@ def _another(gpu: Gpu, placement: str) -> Gpu:
 
 
 def test_an_instance_that_is_another_one_by_now_is_not_destroyed() -> None:
-    """Ids repeat: the one of an instance that went may be that of a new one, which is not ours to destroy."""
+    # Ids repeat: the id of a destroyed instance may belong to a new one, which this run must not destroy.
     before = start([("1g.5gb", 0), ("1g.5gb", 4)])
-    got = plan(before, world.wish(A100, []))
+    got = plan(before, mig_nodes.desired_state(A100, []))
     assert len(got.actions) == 2
     bench = Bench(before)
 
@@ -110,12 +111,12 @@ def test_an_instance_that_is_another_one_by_now_is_not_destroyed() -> None:
     outcome = run(bench, got)
     assert isinstance(outcome.error, InUseError)
     assert "is no longer 1g.5gb at 4:1" in outcome.error.brief
-    assert "5:1" in [i.placement for i in outcome.inventory.gpus[0].instances], "it is still there"
+    assert "5:1" in [i.placement for i in outcome.inventory.gpus[0].instances], "it still exists"
     assert not any(line.startswith("destroy ") and line.endswith("5:1") for line in bench.memory.log)
 
 
 def _failing_third_create(bench: Bench) -> Inventory:
-    """Two new instances exist when the third cannot be created; returns the state before."""
+    """Fail the creation of the third of three new instances. Return the state before."""
     before = bench.memory.inventory
 
     def fail(n: int, what: str) -> None:
@@ -127,7 +128,7 @@ def _failing_third_create(bench: Bench) -> Inventory:
 
 
 def test_going_back_plans_around_a_new_holder() -> None:
-    """It is not planned with the right to end holders, whatever the policy of the change was."""
+    # The rollback is planned without the right to end holders, regardless of the policy of the change.
     bench = Bench(start([]))
     before = _failing_third_create(bench)
     refuse = bench.memory.before
@@ -140,7 +141,7 @@ def test_going_back_plans_around_a_new_holder() -> None:
             raise
 
     bench.memory.before = come
-    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    outcome = run(bench, plan(before, mig_nodes.desired_state(A100, ["2g.10gb"] * 3)))
     assert outcome.status == "partial"
     assert any("not undone" in line and "1 instance is held" in line for line in outcome.sentences), outcome.sentences
     assert bench.memory.terminated == []
@@ -159,7 +160,7 @@ def test_going_back_ends_no_holder_that_comes_on_the_way() -> None:
             _hold(bench, kept)
 
     bench.memory.after = come
-    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    outcome = run(bench, plan(before, mig_nodes.desired_state(A100, ["2g.10gb"] * 3)))
     assert kept
     assert outcome.status == "partial"
     assert bench.memory.terminated == []
@@ -172,7 +173,7 @@ FAILURES = [RuntimeError("can't start new thread"), MemoryError(), HardwareError
 def _raise_at_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, wanted: Callable[[], bool], error: BaseException
 ) -> None:
-    """Have the first read for which ``wanted`` is true raise an error, in place of an answer."""
+    """Make the first read for which ``wanted`` is true raise an error."""
     read = bench.memory.read
     raised: list[int] = []
 
@@ -185,24 +186,24 @@ def _raise_at_read(
     monkeypatch.setattr(bench.memory, "read", reading)
 
 
-def _recut() -> tuple[Inventory, Bench, Any]:
+def _repartition() -> tuple[Inventory, Bench, Any]:
     before = start([("3g.20gb", 0)])
-    return before, Bench(before), plan(before, world.wish(A100, ["2g.10gb"] * 3))
+    return before, Bench(before), plan(before, mig_nodes.desired_state(A100, ["2g.10gb"] * 3))
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=repr)
 def test_a_fresh_read_that_fails_leads_back(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, bench, got = _recut()
+    before, bench, got = _repartition()
     _raise_at_read(bench, monkeypatch, lambda: len(bench.memory.inventory.gpus[0].instances) == 3, error)
     outcome = run(bench, got)
     assert outcome.status == ("stopped" if isinstance(error, Stopped) else "undone")
-    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [mig_nodes.PCI])) == ()
     assert bench.journal.lines[-1].text == outcome.status
 
 
 @pytest.mark.parametrize("written", [True, False])
 def test_a_signal_while_the_begin_is_recorded_ends_as_stopped(written: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, bench, got = _recut()
+    before, bench, got = _repartition()
     append = bench.journal.append
 
     def pressed(record: Any, *, durable: bool) -> None:
@@ -224,8 +225,8 @@ def test_a_signal_while_the_begin_is_recorded_ends_as_stopped(written: bool, mon
 
 @pytest.mark.parametrize("error", FAILURES[:3], ids=repr)
 def test_a_way_back_that_an_error_ends_is_on_record(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver goes away for good: the first error and the second are reported, and the run has an end."""
-    _, bench, got = _recut()
+    # The driver stays unavailable: the first and the second error are reported, and the run has an end record.
+    _, bench, got = _repartition()
 
     def gone(n: int, what: str) -> None:
         if n == 3:
@@ -248,7 +249,7 @@ def test_a_way_back_that_an_error_ends_is_on_record(error: Exception, monkeypatc
 
 @pytest.mark.parametrize("step", ["end", "boot record"])
 def test_a_signal_after_all_is_done_finishes_the_records_first(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, bench, got = _recut()
+    _, bench, got = _repartition()
     pressed: list[int] = []
 
     def press(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,30 +263,31 @@ def test_a_signal_after_all_is_done_finishes_the_records_first(step: str, monkey
         return pressing
 
     monkeypatch.setattr(bench.journal, "append", press("end", bench.journal.append))
-    bench.world.boot_record = wishes = MemoryWishes()
-    monkeypatch.setattr(wishes, "save", press("boot record", wishes.save))
+    boot_record = MemoryBootRecord()
+    bench.context = msgspec.structs.replace(bench.context, boot_record=boot_record)
+    monkeypatch.setattr(boot_record, "record", press("boot record", boot_record.record))
     with pytest.raises(Stopped):
         run(bench, got)
     assert pressed
-    assert any("all is done" in line for line in bench.said)
+    assert any("the change is complete" in line for line in bench.messages)
     assert verify(bench.memory.inventory, got.desired) == ()
     (past,) = past_runs(bench.journal.lines)
     assert past.outcome == "done"
-    assert [each.desired for each in wishes.kept] == list(got.desired.gpus)
+    assert [each.desired for each in boot_record.kept] == list(got.desired.gpus)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("oh"), StorageError("no space left")])
 def test_records_that_fail_after_all_is_done_are_reported_and_no_failure(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, bench, got = _recut()
+    _, bench, got = _repartition()
 
     def failing(*words: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(bench.world.boot_record, "save", failing)
+    monkeypatch.setattr(bench.context.boot_record, "record", failing)
     assert run(bench, got).status == "done"
-    assert any("not recorded for the next boot" in line and str(error) in line for line in bench.said)
+    assert any("not recorded for the next boot" in line and str(error) in line for line in bench.messages)
 
 
 def test_an_internal_fault_names_its_line() -> None:
@@ -296,7 +298,7 @@ def test_an_internal_fault_names_its_line() -> None:
         broken()
     except ZeroDivisionError as error:
         fault = as_aliquot_error(error)
-    assert fault.brief == "internal fault: ZeroDivisionError: oops"
+    assert fault.brief == "internal error: ZeroDivisionError: oops"
     line = broken.__code__.co_firstlineno + 1
     assert fault.details == (f"{__file__}:{line}",)
     assert as_aliquot_error(ZeroDivisionError()).details == ()
@@ -304,7 +306,7 @@ def test_an_internal_fault_names_its_line() -> None:
 
 
 def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
-    """Nor is one of a GPU that has a client as a whole, where an instance is created in the same change."""
+    # This includes a GPU with a client on the whole GPU, if the same change creates an instance on it.
     node = start([("3g.20gb", 0)])
     (gpu,) = node.gpus
     (instance,) = gpu.instances
@@ -315,12 +317,12 @@ def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
         gpu=gpu.pci, reason="", instance=instance.id, compute_instance=compute.id, profile=compute.profile
     )
     create = CreateCompute(gpu=gpu.pci, reason="", instance=instance.id, profile="1c.3g.20gb", profile_id=0)
-    for found, acts in (
+    for found, actions in (
         (replace(gpu, instances=(inside,)), (destroy,)),
         (replace(gpu, holders=(holder,)), (destroy, create)),
     ):
         bench = Bench(replace(node, gpus=(found,)))
-        error = execute_actions(Run(bench.world, Policy(), "run-1", bench.said.append), acts)
+        error = execute_actions(Run(bench.context, Policy(), "run-1", bench.messages.append), actions)
         assert isinstance(error, InUseError), error
         assert bench.memory.log == []
 
@@ -341,11 +343,11 @@ def test_the_end_of_a_change_or_a_rollback_is_on_disk() -> None:
 
     bench.journal.append = noted  # type: ignore[method-assign]
     bench.memory.before = fail
-    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
+    outcome = run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
     assert outcome.status == "undone"
     assert ends == [True]
     bench.memory.before = lambda n, what: None
-    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
+    outcome = run(bench, plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
     assert outcome.status == "done"
     assert ends == [True, True]
 
@@ -353,11 +355,11 @@ def test_the_end_of_a_change_or_a_rollback_is_on_disk() -> None:
 @pytest.mark.parametrize(("timeout_s", "calls"), [(0.0, 1), (POLL_S, 2)])
 def test_a_call_that_is_refused_is_made_again_until_its_time_is_over(timeout_s: float, calls: int) -> None:
     bench = Bench(start([]))
-    run = Run(bench.world, Policy("wait", timeout_s), "run-1", bench.said.append)
+    run = Run(bench.context, Policy("wait", timeout_s), "run-1", bench.messages.append)
 
     def act() -> None:
         raise InUseError("in use")
 
     with pytest.raises(InUseError):
-        run.call(world.PCI, "step", act)
+        run.call(mig_nodes.PCI, JournalStep("step"), act)
     assert run.calls == calls

@@ -1,4 +1,6 @@
-"""vGPUs, virtual functions and passthrough in memory: carry out, prove, or go back; every failure, every kill."""
+"""vGPUs, virtual functions and passthrough in memory: apply, verify, or roll back, with every failure and every
+kill.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import BlockedError, HardwareError, InUseError, StalePlanError
-from unit.core.engine.hosts import VM, WORLDS, alive, held, host, vgpus, wish
+from unit.core.engine.hosts import FRAMEWORKS, VM, alive, desired_state, held, host, vgpus
 from unit.core.engine.memory import Bench, KilledError
 
 replace = msgspec.structs.replace
@@ -23,11 +25,11 @@ OTHER = {"tesla-t4": "T4-4Q", "a2": "A2-4Q", "l40s": "L40S-12Q"}
 
 
 def run(bench: Bench, got: Plan) -> ApplyOutcome:
-    return apply(got, bench.world, bench.said.append)
+    return apply(got, bench.context, bench.messages.append)
 
 
 def done(node: Inventory, desired: Desired, policy: Policy | None = None) -> Inventory:
-    """The node after a wish was met."""
+    """Return the node after a desired state was applied."""
     bench = Bench(node)
     outcome = run(bench, plan(node, desired, policy))
     assert outcome.status in ("done", "nothing"), outcome
@@ -35,9 +37,9 @@ def done(node: Inventory, desired: Desired, policy: Policy | None = None) -> Inv
     return bench.memory.inventory
 
 
-@pytest.fixture(params=WORLDS, ids=[w for _, w in WORLDS])
+@pytest.fixture(params=FRAMEWORKS, ids=[w for _, w in FRAMEWORKS])
 def empty(request: pytest.FixtureRequest) -> Inventory:
-    """A host without vGPUs, its virtual functions off."""
+    """Return a host without vGPUs, its virtual functions off."""
     return host(*request.param)
 
 
@@ -52,7 +54,7 @@ def sized(node: Inventory, names: dict[str, str]) -> str:
 
 
 def five(node: Inventory) -> Desired:
-    return wish(node, *[sized(node, SIZE)] * 5)
+    return desired_state(node, *[sized(node, SIZE)] * 5)
 
 
 def test_five_vgpus_from_nothing(empty: Inventory) -> None:
@@ -64,14 +66,15 @@ def test_five_vgpus_from_nothing(empty: Inventory) -> None:
     gpu = bench.memory.inventory.gpus[0]
     assert len(gpu.vgpus) == 5
     assert len({v.uuid for v in gpu.vgpus}) == 5
-    assert recorded == list(range(1, bench.memory.writes + 1)), "each write is on record before it happens"
+    assert recorded == list(range(1, bench.memory.writes + 1)), "each write is recorded before it happens"
     assert run(bench, plan(bench.memory.inventory, five(empty))).status == "nothing"
 
 
 @pytest.mark.parametrize("nth", range(1, 9))
 def test_any_failing_call_leads_back(empty: Inventory, nth: int) -> None:
-    """From two vGPUs of one size, one of them held, to five: the third of them fails, and what was is back."""
-    before = held(done(empty, wish(empty, *[sized(empty, SIZE)] * 2)), 0)
+    # From two vGPUs of one size, one of them held, to five: the third creation fails, and the previous state is
+    # restored.
+    before = held(done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2)), 0)
     bench = Bench(before)
 
     def fail(n: int, what: str) -> None:
@@ -89,8 +92,8 @@ def test_any_failing_call_leads_back(empty: Inventory, nth: int) -> None:
 
 
 def test_a_failure_after_the_third_of_five_brings_back_what_was(empty: Inventory) -> None:
-    """Another size: the former vGPUs must go first, and come back with their functions and UUIDs."""
-    before = done(empty, wish(empty, *[sized(empty, OTHER)] * 2))
+    # Another size: the previous vGPUs must be removed first. They are restored with their functions and UUIDs.
+    before = done(empty, desired_state(empty, *[sized(empty, OTHER)] * 2))
     bench = Bench(before)
     created = 0
 
@@ -102,7 +105,7 @@ def test_a_failure_after_the_third_of_five_brings_back_what_was(empty: Inventory
 
     bench.memory.before = fail
     size = "L40S-8Q" if "L40S" in before.gpus[0].product else sized(empty, SIZE)
-    outcome = run(bench, plan(before, wish(empty, *[size] * 5)))
+    outcome = run(bench, plan(before, desired_state(empty, *[size] * 5)))
     assert outcome.status == "undone", outcome
     assert vgpus(bench.memory.inventory.gpus[0]) == vgpus(before.gpus[0])
     assert verify(bench.memory.inventory, make_restore_point(before, [before.gpus[0].pci])) == ()
@@ -113,7 +116,7 @@ def test_a_failure_after_the_third_of_five_brings_back_what_was(empty: Inventory
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 9))
 def test_killed_anywhere_and_run_again_finishes(empty: Inventory, nth: int, when: str) -> None:
-    before = held(done(empty, wish(empty, *[sized(empty, SIZE)] * 2)), 1)
+    before = held(done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2)), 1)
     bench = Bench(before)
     got = plan(before, five(empty))
 
@@ -152,7 +155,7 @@ def test_ctrl_c_goes_back(empty: Inventory, nth: int) -> None:
     assert not bench.memory.inventory.gpus[0].virtual or not bench.memory.inventory.gpus[0].virtual.enabled
 
 
-def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_vgpu(empty: Inventory) -> None:
+def test_a_cut_off_plan_is_not_resumed_over_a_foreign_vgpu(empty: Inventory) -> None:
     bench = Bench(empty)
     got = plan(empty, five(empty))
 
@@ -166,8 +169,8 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_vgpu(empty: Inventor
     bench.memory.before = lambda n, what: None
     gpu = bench.memory.inventory.gpus[0]
     function = gpu.virtual.functions[9].pci if gpu.virtual and gpu.virtual.functions else gpu.pci
-    stranger = Vgpu(function, 16, "NVIDIA stranger", "00000000-0000-4000-8000-000000000000")
-    bench.memory.inventory = replace(bench.memory.inventory, gpus=(replace(gpu, vgpus=(stranger,)),))
+    unrelated = Vgpu(function, 16, "NVIDIA stranger", "00000000-0000-4000-8000-000000000000")
+    bench.memory.inventory = replace(bench.memory.inventory, gpus=(replace(gpu, vgpus=(unrelated,)),))
     with pytest.raises(StalePlanError):
         run(bench, got)
 
@@ -176,8 +179,8 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_vgpu(empty: Inventor
 
 
 def test_a_held_vgpu_is_never_destroyed_under_refuse(empty: Inventory) -> None:
-    before = held(done(empty, wish(empty, *[sized(empty, SIZE)] * 2)), 0)
-    got = plan(before, wish(empty, sized(empty, OTHER)))
+    before = held(done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2)), 0)
+    got = plan(before, desired_state(empty, sized(empty, OTHER)))
     assert got.blocked
     assert [h for b in got.blockers for h in b.holders] == [VM]
     with pytest.raises(BlockedError):
@@ -185,9 +188,9 @@ def test_a_held_vgpu_is_never_destroyed_under_refuse(empty: Inventory) -> None:
 
 
 def test_a_machine_that_starts_after_the_plan_keeps_its_vgpu(empty: Inventory) -> None:
-    before = done(empty, wish(empty, *[sized(empty, SIZE)] * 2))
+    before = done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2))
     bench = Bench(held(before, 1))
-    outcome = run(bench, plan(before, wish(empty, sized(empty, OTHER))))
+    outcome = run(bench, plan(before, desired_state(empty, sized(empty, OTHER))))
     assert outcome.status == "undone"
     assert isinstance(outcome.error, InUseError)
     assert "vm 4711 (win10)" in outcome.error.brief
@@ -196,8 +199,8 @@ def test_a_machine_that_starts_after_the_plan_keeps_its_vgpu(empty: Inventory) -
 
 
 def test_policy_wait_waits_for_the_machine_and_no_longer(empty: Inventory) -> None:
-    before = held(done(empty, wish(empty, *[sized(empty, SIZE)] * 2)), 0)
-    got = plan(before, wish(empty, sized(empty, OTHER)), Policy("wait", 5.0))
+    before = held(done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2)), 0)
+    got = plan(before, desired_state(empty, sized(empty, OTHER)), Policy("wait", 5.0))
     bench = Bench(before)
     bench.memory.released_at = 3.0
     assert run(bench, got).status == "done"
@@ -209,17 +212,17 @@ def test_policy_wait_waits_for_the_machine_and_no_longer(empty: Inventory) -> No
 
 
 def test_policy_force_ends_the_machine_then_destroys(empty: Inventory) -> None:
-    before = held(done(empty, wish(empty, *[sized(empty, SIZE)] * 2)), 0)
+    before = held(done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2)), 0)
     bench = Bench(before)
-    assert run(bench, plan(before, wish(empty, sized(empty, OTHER)), Policy("force"))).status == "done"
+    assert run(bench, plan(before, desired_state(empty, sized(empty, OTHER)), Policy("force"))).status == "done"
     assert bench.memory.terminated == [4711]
-    assert any("ending vm 4711 (win10)" in line for line in bench.said)
+    assert any("ending vm 4711 (win10)" in line for line in bench.messages)
 
 
 def test_another_vgpu_on_the_function_is_not_touched(empty: Inventory) -> None:
-    """A late release must not hit a new owner: same place, another claim."""
-    before = done(empty, wish(empty, *[sized(empty, SIZE)] * 2))
-    got = plan(before, wish(empty))
+    # A late release must not affect a new owner: the same place, but another ownership token.
+    before = done(empty, desired_state(empty, *[sized(empty, SIZE)] * 2))
+    got = plan(before, desired_state(empty))
     gpu = before.gpus[0]
     stolen = replace(
         before, gpus=(replace(gpu, vgpus=tuple(replace(v, ownership_token="another") for v in gpu.vgpus)),)
@@ -289,12 +292,12 @@ def h100() -> Inventory:
 
 
 def backed(node: Inventory) -> Desired:
-    """Three MIG-backed vGPUs, with the GPU instances that they need."""
+    """Build a desired state with three MIG-backed vGPUs, and the GPU instances that they need."""
     gpu = node.gpus[0]
     profile = node.family(gpu).by_name["1g.10gb"]
     cut = DesiredInstance(profile.id, profile.name, (profile.default_compute.id,))
     names = ["H100XM-1-10C"] * 3
-    return wish(node, *names, mig=True, instances=(cut,) * 3)
+    return desired_state(node, *names, mig=True, instances=(cut,) * 3)
 
 
 def test_mode_then_functions_then_instances_then_vgpus() -> None:
@@ -352,8 +355,8 @@ def test_mig_backed_killed_anywhere_and_run_again_finishes(nth: int, when: str) 
 
 
 def test_mixed_sizes_after_equal_ones_and_back_again_on_failure() -> None:
-    before = done(host("l40s", "vendor-vfio"), wish(host("l40s", "vendor-vfio"), *["L40S-8Q"] * 4))
-    mixed = wish(before, "L40S-24Q", "L40S-8Q", "L40S-4Q", mixed_size=True)
+    before = done(host("l40s", "vendor-vfio"), desired_state(host("l40s", "vendor-vfio"), *["L40S-8Q"] * 4))
+    mixed = desired_state(before, "L40S-24Q", "L40S-8Q", "L40S-4Q", mixed_size=True)
     after = done(before, mixed)
     assert after.gpus[0].virtual is not None
     assert after.gpus[0].virtual.mixed_size is True
@@ -376,31 +379,32 @@ def _refuse(what: str, kind: str, nth: int) -> None:
             raise HardwareError(f"refused {what}")
 
 
-def test_undoing_leaves_a_stranger_s_vgpu_alone() -> None:
-    """It came while the apply ran; the way back goes around it."""
+def test_undoing_leaves_a_foreign_vgpu_alone() -> None:
+    # The vGPU was created during the apply. The rollback avoids it.
     before = host("a2", "sriov-mdev", on=True)
     bench = Bench(before)
     gpu = before.gpus[0]
     assert gpu.virtual is not None
-    stranger = Vgpu(gpu.virtual.functions[9].pci, 744, "NVIDIA A2-2Q", "11111111-0000-4000-8000-000000000000")
+    unrelated = Vgpu(gpu.virtual.functions[9].pci, 744, "NVIDIA A2-2Q", "11111111-0000-4000-8000-000000000000")
 
     def come(n: int, what: str) -> None:
         if n == 3:
             now = bench.memory.inventory.gpus[0]
-            changed = replace(now, vgpus=(*now.vgpus, stranger))
+            changed = replace(now, vgpus=(*now.vgpus, unrelated))
             bench.memory.inventory = replace(bench.memory.inventory, gpus=(changed,))
             raise HardwareError("refused")
 
     bench.memory.before = come
-    outcome = run(bench, plan(before, wish(before, *["A2-2Q"] * 5)))
+    outcome = run(bench, plan(before, desired_state(before, *["A2-2Q"] * 5)))
     assert outcome.status == "undone", outcome
-    assert vgpus(bench.memory.inventory.gpus[0]) == [(stranger.function, stranger.uuid, 744)]
+    assert vgpus(bench.memory.inventory.gpus[0]) == [(unrelated.function, unrelated.uuid, 744)]
 
 
 def test_an_mdev_that_libvirt_started_by_itself_is_the_one_that_was_asked() -> None:
-    """libvirt and mdevctl make the mdevs that they keep as soon as their function appears, while a boot is restored."""
+    # libvirt and mdevctl create the mdevs that they keep as soon as their function appears, while a boot is being
+    # restored.
     before = host("a2", "sriov-mdev", on=True)
-    got = plan(before, wish(before, *["A2-2Q"] * 3))
+    got = plan(before, desired_state(before, *["A2-2Q"] * 3))
     bench = Bench(before)
 
     def come(n: int, what: str) -> None:
@@ -415,24 +419,24 @@ def test_an_mdev_that_libvirt_started_by_itself_is_the_one_that_was_asked() -> N
     assert len(bench.memory.inventory.gpus[0].vgpus) == 3
 
 
-@pytest.mark.parametrize("world", ["sriov-mdev", "vendor-vfio"])
-def test_another_vgpu_on_the_function_is_not_taken_for_it(world: FrameworkName) -> None:
-    """Another UUID is another's. Where there are no UUIDs nothing tells whose it is."""
-    before = host("a2", world, on=True)
-    got = plan(before, wish(before, "A2-2Q"))
+@pytest.mark.parametrize("framework", ["sriov-mdev", "vendor-vfio"])
+def test_another_vgpu_on_the_function_is_not_taken_for_it(framework: FrameworkName) -> None:
+    # A vGPU with another UUID belongs to another owner. Without UUIDs, the owner is unknown.
+    before = host("a2", framework, on=True)
+    got = plan(before, desired_state(before, "A2-2Q"))
     bench = Bench(before)
 
     def come(n: int, what: str) -> None:
         _, _, function, type_id, uuid = what.split() if what.startswith("create-vgpu") else [""] * 5
         if function:
-            theirs = uuid if world == "vendor-vfio" else "11111111-0000-4000-8000-000000000000"
+            theirs = uuid if framework == "vendor-vfio" else "11111111-0000-4000-8000-000000000000"
             _put(bench, Vgpu(function, int(type_id), "NVIDIA A2-2Q", theirs))
             raise InUseError(f"{function} carries a vGPU by now")
 
     bench.memory.before = come
     outcome = run(bench, got)
     assert (outcome.status, type(outcome.error)) == ("undone", InUseError)
-    assert len(bench.memory.inventory.gpus[0].vgpus) == 1, "the way back leaves it alone"
+    assert len(bench.memory.inventory.gpus[0].vgpus) == 1, "the rollback does not touch it"
 
 
 def _put(bench: Bench, vgpu: Vgpu) -> None:

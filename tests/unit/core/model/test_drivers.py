@@ -22,46 +22,46 @@ def gpu(index: int = 0, *, current: MigMode = "disabled", pending: MigMode | Non
     return msgspec.structs.replace(made, **facts)
 
 
-def said(driver: str, *gpus: Gpu) -> str:
+def messages(driver: str, *gpus: Gpu) -> str:
     return "\n".join(drivers.verdicts(Inventory(node="n", gpus=gpus, driver=driver)))
 
 
 def test_a_healthy_node_has_none() -> None:
-    assert said("580.65.06", gpu(), gpu(1, current="enabled")) == ""
+    assert messages("580.65.06", gpu(), gpu(1, current="enabled")) == ""
 
 
 @pytest.mark.parametrize("driver", drivers.BAD_WITH_MIXED_MODES)
 def test_known_bad_drivers_with_mixed_modes(driver: str) -> None:
-    assert "570.86.15" in said(driver, gpu(), gpu(1, current="enabled"))
-    assert said(driver, gpu(), gpu(1)) == ""
-    assert said(driver, gpu(current="enabled"), gpu(1, current="enabled")) == ""
+    assert "570.86.15" in messages(driver, gpu(), gpu(1, current="enabled"))
+    assert messages(driver, gpu(), gpu(1)) == ""
+    assert messages(driver, gpu(current="enabled"), gpu(1, current="enabled")) == ""
 
 
 def test_the_good_driver_is_good() -> None:
-    assert said(drivers.GOOD_INSTEAD, gpu(), gpu(1, current="enabled")) == ""
+    assert messages(drivers.GOOD_INSTEAD, gpu(), gpu(1, current="enabled")) == ""
 
 
 def test_535_lists_nothing_while_mig_mode_is_off() -> None:
-    assert "535.183.01" in said("535.183.01", gpu())
-    assert said("535.183.01", gpu(current="enabled")) == ""
+    assert "535.183.01" in messages("535.183.01", gpu())
+    assert messages("535.183.01", gpu(current="enabled")) == ""
 
 
 def test_older_than_the_family_needs() -> None:
-    assert "needs driver" in said("515.86.01", gpu())
+    assert "needs driver" in messages("515.86.01", gpu())
 
 
 def test_older_than_the_floor() -> None:
-    assert "R470" in said("460.32.03", gpu(family="a100-40gb"))
+    assert "R470" in messages("460.32.03", gpu(family="a100-40gb"))
 
 
 def test_pending_modes() -> None:
-    assert "reset" in said("580.65.06", gpu(pending="enabled"))
-    assert "reboot" in said("580.65.06", gpu(pending="enabled", resettable=False))
+    assert "reset" in messages("580.65.06", gpu(pending="enabled"))
+    assert "reboot" in messages("580.65.06", gpu(pending="enabled", resettable=False))
 
 
 def test_lost_and_tableless() -> None:
-    assert "fallen off the bus" in said("580.65.06", gpu(lost=True))
-    assert "no geometry table" in said("580.65.06", gpu(current="enabled", family=None))
+    assert "fallen off the bus" in messages("580.65.06", gpu(lost=True))
+    assert "no geometry table" in messages("580.65.06", gpu(current="enabled", family=None))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The fingerprint of a node: it differs where a plan made for one state must not be carried out on the other."""
+"""Node fingerprints: they differ if a plan for one state must not be applied to the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliquot.core.model.inventory import (
     Vgpu,
     VirtualFunction,
 )
-from laws.oracle import world
+from laws.oracle import mig_nodes
 
 A100 = catalog.family("a100-40gb")
 FUNCTION = "0000:07:00.4"
@@ -28,9 +28,9 @@ VGPU = Vgpu(FUNCTION, 563, "A100-4C", "uuid-1", gpu_instance=None, placement=0, 
 
 
 def _node() -> Inventory:
-    gpu = world.gpu(A100, [("3g.20gb", 0), ("2g.10gb", 4)])
+    gpu = mig_nodes.gpu(A100, [("3g.20gb", 0), ("2g.10gb", 4)])
     virtual = GpuVirtualization(total=2, functions=(VirtualFunction(FUNCTION, 0),), mixed_size=False)
-    return world.node(replace(gpu, vgpus=(VGPU,), virtual=virtual))
+    return mig_nodes.node(replace(gpu, vgpus=(VGPU,), virtual=virtual))
 
 
 def _with(**fields: Any) -> Inventory:
@@ -60,7 +60,7 @@ def _virtual(**fields: Any) -> Inventory:
 
 OTHER: dict[str, Callable[[], Inventory]] = {
     "driver": lambda: replace(_node(), driver="570.1"),
-    "a GPU more": lambda: replace(_node(), gpus=(*_node().gpus, world.gpu(A100, (), pci="0000:08:00.0"))),
+    "a GPU more": lambda: replace(_node(), gpus=(*_node().gpus, mig_nodes.gpu(A100, (), pci="0000:08:00.0"))),
     "PCI address": lambda: _with(pci="0000:09:00.0"),
     "UUID": lambda: _with(uuid="GPU-other"),
     "product": lambda: _with(product="NVIDIA A30"),

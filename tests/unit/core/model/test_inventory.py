@@ -1,4 +1,4 @@
-"""What an inventory shows of names that others chose."""
+"""Display of names in an inventory that other programs chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of newer versions stay readable where a field is stored or sent."""
+"""Values from newer versions: they stay readable in stored and sent fields."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_what_is_no_text_is_refused() -> None:
 def test_a_rule_of_a_newer_version_is_read_and_a_policy_is_not() -> None:
     read = msgspec.json.decode(b'{"rule": "NEW", "message": ""}', type=Blocker)
     assert msgspec.to_builtins(read)["rule"] == "NEW"
-    with pytest.raises(msgspec.ValidationError, match="there is no policy 'ask': use refuse, wait or force"):
+    with pytest.raises(msgspec.ValidationError, match="invalid policy 'ask': use refuse, wait or force"):
         msgspec.json.decode(b'{"held": "ask"}', type=Policy)

@@ -1,4 +1,4 @@
-"""What is said about a host of virtual machines."""
+"""Verdicts on a host of VMs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def node(
     )
 
 
-def said(found: Inventory) -> str:
+def messages(found: Inventory) -> str:
     return "\n".join(drivers.verdicts(found))
 
 
 def test_a_host_that_works_has_no_warning_and_a_note_on_licences() -> None:
     found = node(framework="sriov-mdev", total=16, functions=(VF,), vgpus=True)
-    assert said(found) == ""
+    assert messages(found) == ""
     assert drivers.notes(found) == (vgpu_verdicts.LICENCE,)
 
 
 def test_a_node_of_containers_is_not_lectured_about_virtual_machines() -> None:
     off = HostVirtualization(iommu=False, vgpu_manager=False, kernel="6.14.0")
-    assert said(node("535.1", host=off, total=16)) == ""
+    assert messages(node("535.1", host=off, total=16)) == ""
     assert drivers.notes(node(total=16)) == ()
 
 
@@ -66,19 +66,19 @@ def test_a_node_of_containers_is_not_lectured_about_virtual_machines() -> None:
         ("580.65.06", {"framework": "sriov-mdev"}, HostVirtualization(iommu=False), "the IOMMU is off"),
     ],
 )
-def test_what_is_wrong_is_said(driver: str, facts: dict[str, object], host: HostVirtualization, words: str) -> None:
-    assert words in said(node(driver, host=host, total=16, functions=(VF,), **facts))
+def test_what_is_wrong_is_reported(driver: str, facts: dict[str, object], host: HostVirtualization, words: str) -> None:
+    assert words in messages(node(driver, host=host, total=16, functions=(VF,), **facts))
 
 
 def test_virtual_functions_need_an_iommu_before_they_are_on() -> None:
     able = HostVirtualization(iommu=False, vgpu_manager=True)
-    assert "the IOMMU is off" in said(node(host=able, total=16))
-    assert said(node(host=able, framework="mdev")) == "", "an mdev of the GPU itself needs none"
+    assert "the IOMMU is off" in messages(node(host=able, total=16))
+    assert messages(node(host=able, framework="mdev")) == "", "an mdev of the GPU itself needs none"
 
 
 def test_remembered_vgpus_without_the_vgpu_driver() -> None:
     found = node(host=HostVirtualization(iommu=True, vgpu_manager=False), total=16, recorded_vgpus=(VGPU,))
-    assert "is meant for vGPUs" in said(found)
-    assert said(node(total=16, recorded_vgpus=(VGPU,))) == "", (
-        "virtual functions are off after a boot: nothing is wrong yet"
+    assert "is meant for vGPUs" in messages(found)
+    assert messages(node(total=16, recorded_vgpus=(VGPU,))) == "", (
+        "virtual functions are off after a boot: this is not an error yet"
     )

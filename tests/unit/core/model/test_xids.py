@@ -1,4 +1,4 @@
-"""Which XIDs count, by the two variables of NVIDIA's device plugin, and whom they concern."""
+"""XIDs that count, by the two variables of NVIDIA's device plugin, and the devices that they concern."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_variables(disable: str, enable: str, counting: set[int], passed_ove
     assert found.off == (not counting)
 
 
-def test_words_that_are_no_numbers_are_said() -> None:
+def test_words_that_are_no_numbers_are_reported() -> None:
     found, wrong = policy({"DP_DISABLE_HEALTHCHECKS": "48,many,-1", "DP_ENABLE_HEALTHCHECKS": "xid"})
     assert not found.counts(48)
     assert [text.split("'")[1] for text in wrong] == ["many", "-1", "xid"]

@@ -1,4 +1,4 @@
-"""Wishes for GPUs that are shared with virtual machines, asked of the planner; shared by several test files."""
+"""Requests to the planner for GPUs that are shared with VMs; used by several test files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ RTX, T4, A30 = "NVIDIA RTX PRO 6000 Blackwell Server Edition", "Tesla T4", "NVID
 BARE = DesiredGpu(factory.PCI, mig=None, instances=None)
 
 
-def asked(of: Gpu, wish: DesiredGpu, policy: Policy | None = None, host: HostVirtualization | None = None) -> Plan:
-    return plan(factory.node(of, host=host), Desired(gpus=(wish,), name="x"), policy)
+def asked(
+    of: Gpu, desired_gpu: DesiredGpu, policy: Policy | None = None, host: HostVirtualization | None = None
+) -> Plan:
+    return plan(factory.node(of, host=host), Desired(gpus=(desired_gpu,), name="x"), policy)
 
 
 def vgpus(of: Gpu, counts: dict[str, int], mixed: bool | None = None, policy: Policy | None = None) -> Plan:
-    return plan(factory.node(of), factory.wish(of, counts, mixed), policy)
+    return plan(factory.node(of), factory.desired_state(of, counts, mixed), policy)
 
 
 def blocker(got: Plan) -> Blocker:

@@ -1,4 +1,4 @@
-"""Hints that a smaller profile would do: when, which one, and what is said of it."""
+"""Hints that a smaller profile would suffice: the condition, the profile, and the text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(usage: Usage) -> RightsizingHint | None:
     ("name", "peak", "expected"),
     [
         ("3g.20gb", 3174, "1g.5gb"),
-        ("3g.20gb", 4700, "2g.10gb"),  # 97 % of a 1g.5gb: too near
+        ("3g.20gb", 4700, "2g.10gb"),  # 97 % of a 1g.5gb: too close to its limit
         ("3g.20gb", 9000, "2g.10gb"),  # as much memory as 1g.10gb, and more compute
         ("3g.20gb", 12000, None),
         ("4g.20gb", 3174, "1g.5gb"),
@@ -48,14 +48,14 @@ def test_the_smallest_that_would_have_held_it(name: str, peak: int, expected: st
 
 
 def test_never_without_knowing() -> None:
-    assert found(seen("3g.20gb", None)) is None, "nobody told the memory"
+    assert found(seen("3g.20gb", None)) is None, "the used memory is unknown"
     assert found(seen("3g.20gb", 100, watched=MIN_WATCHED_S - 1)) is None
     assert found(seen("3g.20gb", 100, watched=MIN_WATCHED_S)) is not None
     assert found(replace(seen("3g.20gb", 100), memory_total_mib=None)) is None
     assert found(replace(seen("3g.20gb", 100), watched_since=0.0)) is None, "nobody watches"
 
 
-def test_never_where_nobody_was_seen_to_use_it() -> None:
+def test_never_where_no_holder_was_seen() -> None:
     usage = seen("3g.20gb", 13)
     assert found(replace(usage, idle_since=usage.watched_since)) is None
     assert found(replace(usage, idle_since=usage.watched_since + 60)) is not None
@@ -72,14 +72,14 @@ def test_never_with_fewer_multiprocessors_than_were_seen_busy() -> None:
     assert third.profile == "1g.5gb"
 
 
-def test_what_is_said() -> None:
+def test_what_is_reported() -> None:
     hint = found(seen("3g.20gb", 3174))
     assert hint is not None
-    said = "used at most 3.1 of 19.6 GiB in 26 h; 1g.5gb (4.8 GiB) would hold that; compute: not measured"
-    assert words.hint(hint) == f"{said}; it has no video decoder"
+    output = "used at most 3.1 of 19.6 GiB in 26 h; 1g.5gb (4.8 GiB) would hold that; compute: not measured"
+    assert words.hint(hint) == f"{output}; it has no video decoder"
     measured = found(replace(seen("3g.20gb", 9000), peak_compute=0.3))
     assert measured is not None
-    assert "compute: at most 30 % busy at a look, 2g.10gb has 2 of 3 slices" in words.hint(measured)
+    assert "compute: at most 30 % busy in a sample, 2g.10gb has 2 of 3 slices" in words.hint(measured)
     assert "no video decoder" not in words.hint(measured)
 
 
@@ -99,15 +99,15 @@ def test_hints_of_a_node() -> None:
         Usage(gpu.pci, i.id, i.profile, 1, A100.by_name[i.profile].memory_mib, peak_mib=900, watched_since=NOW - 1e5)
         for i in (first, second)
     )
-    stranger = replace(usage[0], gpu="0000:ff:00.0")
+    unrelated = replace(usage[0], gpu="0000:ff:00.0")
     gone = replace(usage[0], instance=13)
-    (hint,) = hints(node, (*usage, stranger, gone), NOW)
+    (hint,) = hints(node, (*usage, unrelated, gone), NOW)
     assert (hint.gpu, hint.instance, hint.now, hint.profile) == (gpu.pci, first.id, "3g.20gb", "1g.5gb")
 
 
 @pytest.mark.parametrize("name", catalog.family_names())
 def test_every_family(name: str) -> None:
-    """Whatever is hinted at is smaller, holds the peak, and keeps what the profile is for."""
+    # The hinted profile is smaller, holds the peak, and keeps the purpose of the original one.
     family = catalog.family(name)
     for profile in family.profiles:
         for peak in range(0, profile.memory_mib or 0, 1024):
@@ -142,14 +142,14 @@ def test_words_and_bars() -> None:
     assert words.compute(replace(usage, compute=None)) == "not measured"
     assert words.compute(replace(usage, compute=0.001)) == "<1 % busy"
     bare = Usage("x")
-    assert (words.memory(bare), words.bar(bare), words.idle(bare, NOW)) == ("not told", "", "")
+    assert (words.memory(bare), words.bar(bare), words.idle(bare, NOW)) == ("not reported", "", "")
     watched = replace(usage, watched_since=NOW - 1e5)
     assert words.idle(watched, NOW) == "held"
     assert words.idle(replace(watched, idle_since=NOW - 6.5 * 3600), NOW) == "idle for 6 h"
     assert words.idle(replace(watched, idle_since=NOW - 5), NOW) == "idle"
 
 
-def test_what_is_told_roughly_is_never_less_and_never_older() -> None:
+def test_what_is_reported_roughly_is_never_less_and_never_older() -> None:
     usage = Usage("x", 1, "3g.20gb", 3174, 20096, 0.4, "gpm", 1020.5, 9000, 500.2, 0.3)
     (rough,) = coarsen((usage,))
     assert (rough.memory_used_mib, rough.peak_mib, rough.peak_compute) == (3 * 1256, 8 * 1256, 0.5)

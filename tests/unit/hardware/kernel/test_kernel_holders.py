@@ -1,4 +1,4 @@
-"""Who has a VFIO device open, and what cannot be seen."""
+"""Processes that have a VFIO device open, and the limits of that check."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_the_name_of_a_guest(words: list[str], name: str) -> None:
 
 def test_by_group_and_by_device(tree: Tree) -> None:
     tree.process(52, "/dev/vfio/devices/vfio3", "/dev/vfio/noiommu-92", cmdline="dpdk-testpmd\0")
-    look = Holders(tree)
-    assert look.of(GROUP) == (Holder("vm", "41", "web"),)
-    assert look.of(("/dev/vfio/90", "/dev/vfio/devices/vfio3")) == (Holder("process", "52", "qemu-system-x86"),)
-    assert look.of(("/dev/vfio/92",)) == (Holder("process", "52", "qemu-system-x86"),)
-    assert look.of(("/dev/vfio/93",)) == ()
-    assert look.of(()) == ()
-    assert look.of(("/dev/vfio/vfio",)) == (), "everybody opens the container"
+    observation = Holders(tree)
+    assert observation.of(GROUP) == (Holder("vm", "41", "web"),)
+    assert observation.of(("/dev/vfio/90", "/dev/vfio/devices/vfio3")) == (Holder("process", "52", "qemu-system-x86"),)
+    assert observation.of(("/dev/vfio/92",)) == (Holder("process", "52", "qemu-system-x86"),)
+    assert observation.of(("/dev/vfio/93",)) == ()
+    assert observation.of(()) == ()
+    assert observation.of(("/dev/vfio/vfio",)) == (), "every process opens the container device"
 
 
 def test_several_have_it(tree: Tree) -> None:
@@ -80,7 +80,7 @@ def test_without_proc(tmp_path: Path) -> None:
 
 
 def test_in_a_namespace_of_its_own(tree: Tree) -> None:
-    """In a container without the host's process ids nobody is to be seen: that is no answer."""
+    # In a container without the host's process ids no process is visible, which proves nothing.
     os.unlink(f"{tree.root}/proc/41/fd/2")
     tree.tie("/proc/self/ns/pid", "pid:[4026532511]")
     (holder,) = Holders(tree).of(GROUP)
@@ -92,17 +92,17 @@ def test_in_a_namespace_of_its_own(tree: Tree) -> None:
 
 
 def test_a_machine_that_was_jailed(tree: Tree) -> None:
-    """A process in a chroot (Firecracker's jailer, a driver container) opened a node of its own: its path is longer."""
+    # A process in a chroot (Firecracker's jailer, a driver container) opened its own device node, with a longer path.
     tree.process(60, "/jails/vm1/dev/vfio/95", "/jails/vm1/dev/vfio/vfio", cmdline="vmm\0")
     tree.process(61, "/jails/x/dev/vfio/devices/vfio8 (deleted)", cmdline="vmm\0")
-    look = Holders(tree)
-    assert [h.id for h in look.of(("/dev/vfio/95",))] == ["60"]
-    assert [h.id for h in look.of(("/dev/vfio/devices/vfio8",))] == ["61"]
-    assert look.of(("/dev/vfio/vfio",)) == ()
+    observation = Holders(tree)
+    assert [h.id for h in observation.of(("/dev/vfio/95",))] == ["60"]
+    assert [h.id for h in observation.of(("/dev/vfio/devices/vfio8",))] == ["61"]
+    assert observation.of(("/dev/vfio/vfio",)) == ()
 
 
 def test_processes_that_proc_does_not_list(tree: Tree) -> None:
-    """/proc mounted with hidepid leaves out what the caller may not trace: without process 1 others are missing too."""
+    # With hidepid, /proc omits processes that the caller may not trace: if process 1 is missing, others are, too.
     os.unlink(f"{tree.root}/proc/41/fd/2")
     tree.tie("/proc/self/ns/pid", "pid:[4026531836]")
     (holder,) = Holders(tree).of(GROUP)

@@ -1,4 +1,4 @@
-"""PCI functions and virtual functions as files tell them."""
+"""PCI functions and virtual functions, read from files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_attributes(tree: Tree) -> None:
     tree.put("/empty", "\n")
     assert (read_number(tree, "/a"), read_number(tree, "/none"), read_number(tree, "/empty")) == (0x10DE, None, None)
     assert (read_count(tree, "/a"), read_count(tree, "/none")) == (0x10DE, 0)
-    with pytest.raises(MalformedError, match="/empty says nothing"):
+    with pytest.raises(MalformedError, match="/empty is empty"):
         read_count(tree, "/empty")
-    assert read_optional(tree, "/a/b") is None, "a file is no folder"
+    assert read_optional(tree, "/a/b") is None, "a file is not a folder"
     with pytest.raises(MalformedError, match=r"/bad says 'many'"):
         read_number(tree, "/bad")
     with pytest.raises(IsADirectoryError):
@@ -52,7 +52,7 @@ def test_which_functions_are_gpus(tree: Tree) -> None:
     tree.sriov(A2, 16, on=1)
     tree.virtual(A2, 0, "0000:08:00.4")
     listed = sorted(p for p in tree.names(DEVICES) if pci.is_gpu(tree, p))
-    assert listed == [A2, "0000:09:00.0"], "no audio, no virtual function, nobody else's"
+    assert listed == [A2, "0000:09:00.0"], "no audio, no virtual function, no other vendor"
     assert pci.vfio_gpus(tree) == ("0000:09:00.0",)
     assert pci.identity(tree, A2) == pci.PciFunctionIds("0x25B610DE", "0x157E10DE")
     assert pci.driver(tree, A2) == "nvidia"
@@ -72,7 +72,7 @@ def test_which_functions_are_gpus(tree: Tree) -> None:
     ],
 )
 def test_where_virtual_functions_will_be(tree: Tree, gpu: str, offset: int, total: int, first: str, last: str) -> None:
-    """As A2, A40 and RTX PRO 6000 were captured; the last one runs over the end of its bus."""
+    # As recorded on A2, A40 and RTX PRO 6000. The last one extends past the end of its bus.
     tree.sriov(gpu, total, offset)
     found = sriov.function_addresses(tree, gpu, total)
     assert (found[0], found[-1], len(found)) == (first, last, total)
@@ -87,7 +87,7 @@ def test_virtual_functions_count_and_are_not_spelled(tree: Tree) -> None:
 
 
 def test_a_capability_that_the_driver_does_not_use(tree: Tree) -> None:
-    """A Tesla T4 lists SR-IOV and has no virtual function's device id."""
+    # A Tesla T4 lists SR-IOV but no device id of virtual functions.
     tree.sriov(A2, 16)
     tree.put(f"{DEVICES}/{A2}/sriov_vf_device", "0\n")
     assert sriov.total(tree, A2) == 0
@@ -96,7 +96,7 @@ def test_a_capability_that_the_driver_does_not_use(tree: Tree) -> None:
         sriov.total(tree, A2)
 
 
-def test_companions_and_strangers(tree: Tree) -> None:
+def test_companions_and_unrelated_devices(tree: Tree) -> None:
     tree.function(A2)
     group = pci.group(tree, A2)
     for other, kind, driver in (
@@ -119,7 +119,8 @@ def test_companions_and_strangers(tree: Tree) -> None:
 
 
 def test_a_virtual_function_takes_neither_its_gpu_nor_its_siblings_along(tree: Tree) -> None:
-    """Without ACS above the card one group holds them all: handing out one would unbind the GPU under every vGPU."""
+    # Without ACS above the card one group contains all functions: passthrough of one would unbind the GPU under every
+    # vGPU.
     tree.function(A2)
     tree.function("0000:08:00.1", kind="0x040300", driver="snd_hda_intel")
     tree.sriov(A2, 16, on=2)
@@ -140,10 +141,10 @@ def test_a_virtual_function_takes_neither_its_gpu_nor_its_siblings_along(tree: T
 
 
 def test_virtual_functions_of_a_gpu_that_vfio_pci_has(tree: Tree, tmp_path: Path) -> None:
-    """vfio-pci can switch them on (enable_sriov); it switches them off when it lets go, under whoever has them."""
+    # vfio-pci can enable them (enable_sriov). It disables them when it releases the GPU, even if they are in use.
     tree.function(A2, driver="vfio-pci")
     tree.sriov(A2, 16, on=2)
-    with pytest.raises(InUseError, match="virtual functions while vfio-pci has it"):
+    with pytest.raises(InUseError, match="is bound to vfio-pci and has virtual functions"):
         disable_passthrough(tree, OwnerMapFile(str(tmp_path / "lib")), A2, "", nullcontext)
     assert pci.driver(tree, A2) == "vfio-pci"
 
@@ -181,4 +182,4 @@ def test_every_refusal_says_what_where_and_what_next(number: int, kind: type) ->
     assert error.brief.startswith("trying it failed: ")
     assert error.details[0] == f"/sys/there: {errno.errorcode[number]}"
     assert error.next_step
-    assert (len(error.details) == 2) == (number == errno.EIO), "the driver's own codes are named for EIO alone"
+    assert (len(error.details) == 2) == (number == errno.EIO), "the driver's own codes are named for EIO only"

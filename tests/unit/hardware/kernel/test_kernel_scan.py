@@ -1,4 +1,4 @@
-"""The PCI bus as files show it: which functions are listed, in which order, under which names."""
+"""Scan of the PCI bus through files: the listed functions, their order and their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.errors import HardwareError
 from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.hardware.kernel.pci_ids import PciNames, pci_names
 from aliquot.kubernetes.kinds.harvester_names import pci_resource
-from system.sim.kernel_world import Kernel
+from system.sim.kernel_setup import Kernel
 
 from .tree import A2, DEVICES, Tree
 
@@ -67,7 +67,7 @@ def test_who_shares_a_group_is_listed_and_no_bridge(tree: Tree) -> None:
     for member in ("0000:00:03.0", "0000:07:00.0"):
         tree.folder(f"/sys/kernel/iommu_groups/{group}/devices/{member}")
     found = {f.address: f for f in scan(tree, NAMES)}
-    assert list(found) == ["0000:07:00.0", A2, "0000:08:00.1"], "neither the bridge nor who has a group of its own"
+    assert list(found) == ["0000:07:00.0", A2, "0000:08:00.1"], "neither the bridge nor a function with its own group"
     assert [f.gpu for f in found.values()] == [False, True, False]
     assert (found["0000:07:00.0"].vendor, found["0000:08:00.1"].subclass) == ("", "")
 
@@ -87,7 +87,7 @@ def test_no_bus_is_no_gpu(tree: Tree) -> None:
     assert scan(tree, NAMES) == ()
 
 
-def test_a_function_that_goes_away_meanwhile_is_not_listed(tree: Tree) -> None:
+def test_a_function_that_disappears_meanwhile_is_not_listed(tree: Tree) -> None:
     tree.function(A2)
     tree.function("0000:09:00.0")
     os.unlink(f"{tree.root}{DEVICES}/0000:09:00.0/class")
@@ -95,7 +95,7 @@ def test_a_function_that_goes_away_meanwhile_is_not_listed(tree: Tree) -> None:
 
 
 class Failing(Tree):
-    """A bus where one attribute cannot be read."""
+    """A bus with one unreadable attribute."""
 
     def read(self, path: str) -> str:
         if path.endswith("/0000:09:00.0/vendor"):
@@ -125,7 +125,7 @@ def test_the_machines_database_counts_and_the_excerpt_has_what_it_lacks(tmp_path
     )
     names = pci_names((str(tmp_path / "none"), str(ours)))
     assert (names.vendor("10de"), names.product("10de", "25b6")) == ("NVIDIA (old)", "A2 of old")
-    assert names.product("10de", "26b9") == "AD102GL [L40S]", "younger than that database"
+    assert names.product("10de", "26b9") == "AD102GL [L40S]", "newer than that database"
     assert names.subclass("0302") == "3D controller"
     assert (names.subclass("03ff"), names.subclass("ff00")) == ("Display controller", "")
     assert (names.vendor("ffff"), names.product("ffff", "0001"), names.product("10de", "ffff")) == ("", "", "")

@@ -1,4 +1,4 @@
-"""Running the driver's own program: status, words, time, another root."""
+"""Running the driver's own program: status, output, timeout, another root."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ def test_where_there_is_none(tmp_path: Path) -> None:
     early = DriverTools(str(tmp_path))
     assert early.sriov_manage == ""
     path = program(tmp_path, "exit 0", mode=0o644)
-    assert DriverTools(str(tmp_path)).sriov_manage == "", "not to be run"
+    assert DriverTools(str(tmp_path)).sriov_manage == "", "not executable"
     path.chmod(0o755)
-    assert early.sriov_manage == str(path), "a driver container came after us"
+    assert early.sriov_manage == str(path), "a driver container started later"
     assert NoTools().manage(PCI, True)[0] != 0
 
 
 def test_a_program_that_hangs(tmp_path: Path) -> None:
     program(tmp_path, "exec sleep 30")
-    status, said = DriverTools(str(tmp_path), timeout_s=0.2).manage(PCI, True)
+    status, answer = DriverTools(str(tmp_path), timeout_s=0.2).manage(PCI, True)
     assert status != 0
-    assert "did not end" in said
+    assert "did not end" in answer
 
 
 def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
     path = program(tmp_path, "")
     path.write_text("#!/nowhere/sh\n")
-    status, said = DriverTools(str(tmp_path)).manage(PCI, True)
+    status, answer = DriverTools(str(tmp_path)).manage(PCI, True)
     assert status != 0
-    assert "cannot be run" in said
+    assert "cannot be run" in answer
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
 def test_in_the_root_of_a_driver_container(tmp_path: Path) -> None:
-    """It sees its own files as /, not ours: there is no shell in that root, and a static one is the program itself."""
+    # It sees its own files as /: that root contains no shell, so a static one is the program itself.
     import shutil
 
     busybox = shutil.which("busybox")
@@ -71,12 +71,13 @@ def test_in_the_root_of_a_driver_container(tmp_path: Path) -> None:
     shutil.copy(busybox, tmp_path / "bin/sh")
     path.write_text("#!/bin/sh\necho in $(pwd) with $*\n")
     path.chmod(0o755)
-    status, said = DriverTools(str(tmp_path), chroot=True).manage(PCI, True)
-    assert (status, said) == (0, f"in / with -e {PCI}\n")
+    status, answer = DriverTools(str(tmp_path), chroot=True).manage(PCI, True)
+    assert (status, answer) == (0, f"in / with -e {PCI}\n")
 
 
 def test_an_interrupt_from_the_keyboard_waits_for_its_end(tmp_path: Path) -> None:
-    """Ctrl-C reaches every process of the terminal. Cut off between unbinding and binding, the GPU has no driver."""
+    # Ctrl-C reaches every process of the terminal. An interrupt between unbind and bind would leave the GPU without a
+    # driver.
     program(tmp_path, f"echo begun > {tmp_path}/begun; sleep 1; echo bound > {tmp_path}/bound")
     body = (
         "from aliquot.hardware.kernel.sriov_manage import DriverTools\n"
@@ -92,5 +93,5 @@ def test_an_interrupt_from_the_keyboard_waits_for_its_end(tmp_path: Path) -> Non
     for _ in range(2):
         os.killpg(ours.pid, signal.SIGINT)
         time.sleep(0.1)
-    assert ours.wait(20) == 7, "the interrupt is told after it"
+    assert ours.wait(20) == 7, "the interrupt is reported after it"
     assert (tmp_path / "bound").exists()

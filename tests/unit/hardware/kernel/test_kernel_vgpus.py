@@ -1,4 +1,4 @@
-"""vGPUs as files tell them, in plain folders: names, formats, nonsense."""
+"""vGPUs in files of plain folders: names, formats, invalid contents."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def mdev(tree: Tree, function: str, uuid: str, folder: str) -> None:
 
 
 def test_what_runs_is_never_taken_for_gone(tree: Tree) -> None:
-    """By an attribute that says nothing, or a type that nobody understands, its functions would be switched off."""
+    # If an empty attribute or an unknown type counted as no vGPU, the functions of the vGPU would be disabled.
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "\n")
-    with pytest.raises(MalformedError, match="current_vgpu_type says nothing"):
+    with pytest.raises(MalformedError, match="current_vgpu_type is empty"):
         read_gpu_state(tree.scene(), bare())
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "746\n")
     for name in ("totalvfs", "numvfs"):
         was = tree.read(f"{DEVICES}/{A2}/sriov_{name}")
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", "")
-        with pytest.raises(MalformedError, match=f"sriov_{name} says nothing"):
+        with pytest.raises(MalformedError, match=f"sriov_{name} is empty"):
             read_gpu_state(tree.scene(), bare())
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", was)
     mdev(tree, VF, UUID, "mtty")
@@ -79,7 +79,7 @@ def test_a_creatable_list() -> None:
 
 
 @pytest.mark.parametrize("text", ["no list\n", "ID\n", "ID : vGPU Name\nabc : X\n", "ID : vGPU Name\n1145 :\n", "7\n"])
-def test_a_list_that_nobody_understands(text: str) -> None:
+def test_an_unreadable_list(text: str) -> None:
     with pytest.raises(MalformedError, match="/x has a line"):
         parse_creatable_types(text, "/x")
 
@@ -87,52 +87,52 @@ def test_a_list_that_nobody_understands(text: str) -> None:
 def test_vendor_vfio(tree: Tree) -> None:
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", LIST)
-    world = VendorVfio(tree)
-    assert world.inspect(VF) == ()
-    assert [o.type_id for o in world.list_types(VF, lambda type_id: False)] == [1145, 1146, 10001]
-    world.create(VF, 1146, "ignored")
+    framework = VendorVfio(tree)
+    assert framework.inspect(VF) == ()
+    assert [o.type_id for o in framework.list_types(VF, lambda type_id: False)] == [1145, 1146, 10001]
+    framework.create(VF, 1146, "ignored")
     assert tree.read(f"{DEVICES}/{VF}/nvidia/current_vgpu_type") == "1146"
     tree.folder(f"{DEVICES}/{VF}/vfio-dev/vfio3")
     tree.put(f"{DEVICES}/{VF}/nvidia/gpu_instance_id", "4294967295\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/placement_id", "12\n")
-    (found,) = world.inspect(VF)
+    (found,) = framework.inspect(VF)
     group = tree.link(f"{DEVICES}/{VF}/iommu_group").rpartition("/")[2]
     assert found.devices == (f"/dev/vfio/{group}", "/dev/vfio/devices/vfio3")
     assert (found.type_id, found.uuid, found.gpu_instance, found.placement) == (1146, "", None, 12)
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "what\n")
     with pytest.raises(MalformedError, match="current_vgpu_type"):
-        world.inspect(VF)
+        framework.inspect(VF)
 
 
 # -- mediated devices
 
 
 def test_a_type_is_its_number(tree: Tree) -> None:
-    """One host with driver 550.163 named the folders of some functions vfio-pci-575."""
+    # On one host, driver 550.163 named the folders of some functions vfio-pci-575.
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     where = mdev_type(tree, VF, "vfio-pci-9999", "NVIDIA A2-7Q", 0)
     tree.folder(f"{DEVICES}/{VF}/mdev_supported_types/odd")
-    world = MdevFramework(tree, "sriov-mdev")
-    offers = world.list_types(VF, lambda type_id: type_id == 9999)
+    framework = MdevFramework(tree, "sriov-mdev")
+    offers = framework.list_types(VF, lambda type_id: type_id == 9999)
     assert [(o.type_id, o.available, o.name) for o in offers] == [(746, 1, ""), (9999, 0, "NVIDIA A2-7Q")]
     assert "max_instance=4" in offers[1].description
-    world.create(VF, 9999, UUID)
+    framework.create(VF, 9999, UUID)
     assert tree.read(f"{where}/create") == UUID
     with pytest.raises(FileNotFoundError):
-        world.create(VF, 1, UUID)
+        framework.create(VF, 1, UUID)
 
 
 def test_mdevs_of_a_function(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     mdev(tree, VF, UUID, "nvidia-746")
-    tree.folder(f"{DEVICES}/{VF}/{UUID[:-1]}2")  # on its way: no type yet
+    tree.folder(f"{DEVICES}/{VF}/{UUID[:-1]}2")  # creation in progress: no type yet
     (found,) = MdevFramework(tree, "sriov-mdev").inspect(VF)
     assert (found.uuid, found.type_id, found.devices) == (UUID, 746, ("/dev/vfio/91",))
-    assert (found.gpu_instance, found.placement) == (None, None), "old drivers do not tell"
+    assert (found.gpu_instance, found.placement) == (None, None), "old drivers do not report it"
     assert MdevFramework(tree, "sriov-mdev").inspect("0000:08:00.5") == ()
 
 
-# -- a look
+# -- a complete read
 
 
 def test_a_look_learns_what_the_catalog_lacks_and_remembers(tree: Tree) -> None:
@@ -159,7 +159,7 @@ def test_a_look_learns_what_the_catalog_lacks_and_remembers(tree: Tree) -> None:
         full.put(f"{DEVICES}/{VF}/mdev_supported_types/{folder}/name", "")
     again = read_gpu_state(full.scene(), bare())
     assert again.table is not None
-    assert again.table.by_id[9998].name == "NVIDIA A2-5Q", "remembered in the state directory"
+    assert again.table.by_id[9998].name == "NVIDIA A2-5Q", "recorded in the state directory"
 
 
 def test_a_driver_that_contradicts_the_catalog_is_right(tree: Tree) -> None:
@@ -175,18 +175,18 @@ def test_a_driver_that_contradicts_the_catalog_is_right(tree: Tree) -> None:
 
 
 def test_an_id_is_one_types(tree: Tree) -> None:
-    """The driver gives 746 to another type, and does not list the one that the catalog has under it."""
+    # The driver assigns 746 to another type, and does not list the catalog's type with that id.
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n746 : NVIDIA A2-5Q\n")
     seen = read_gpu_state(tree.scene(), bare())
     assert seen.table is not None
     assert seen.table.by_id[746].name == "NVIDIA A2-5Q"
-    assert seen.table.by_name["A2-4Q"].id is None, "it cannot be asked for any more"
+    assert seen.table.by_name["A2-4Q"].id is None, "it cannot be requested any more"
     assert len([t for t in seen.table.types if t.id == 746]) == 1
 
 
 def test_types_of_the_gpu_itself_count_without_sriov_only(tree: Tree) -> None:
-    """Where virtual functions are off, what the physical function of an SR-IOV card shows is no world."""
+    # While virtual functions are off, the types of an SR-IOV GPU's physical function do not indicate a vGPU framework.
     tree.put(f"{DEVICES}/{A2}/sriov_numvfs", "0\n")
     mdev_type(tree, A2, "nvidia-746", "NVIDIA A2-4Q", 4)
     off = read_gpu_state(tree.scene(), bare()).gpu.virtual
@@ -226,7 +226,7 @@ def test_the_memory_of_types_is_only_a_memory(tree: Tree) -> None:
 
 
 def test_functions_that_moved_over_a_reboot_are_found_again(tree: Tree) -> None:
-    """Firmware renumbered the buses: the GPU is known by its UUID, its function by the number."""
+    # Firmware renumbered the buses: the UUID identifies the GPU, and the number its function.
     old = VgpuOwner("0000:17:00.5", 746, "NVIDIA A2-4Q", UUID, "claim", "0000:17:00.0", "GPU-1", 1, None, "boot-0")
     other = VgpuOwner(A2, 746, "NVIDIA A2-4Q", UUID, "claim", A2, "GPU-2", 1, None, "boot-0")
     gpu = read_gpu_state(tree.scene(OwnerMap(vgpus=(old, other))), bare()).gpu

@@ -1,4 +1,4 @@
-"""The owner map and the types learnt from the driver, on disk: older releases, other versions, bad bytes."""
+"""The owner map and the types learned from the driver, on disk: older releases, other versions, invalid bytes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aliquot.hardware.kernel import driver_types
 from aliquot.hardware.kernel.driver_types import DriverTypeInfo, LearnedTypes
 from aliquot.hardware.kernel.framework import VgpuTypeOffer
 from aliquot.hardware.kernel.vgpu_owners import FILE, OLD_FILE, OwnerMap, OwnerMapFile, PassthroughRecord, VgpuOwner
-from laws.oracle import world
+from laws.oracle import mig_nodes
 
 ONE = VgpuOwner("0000:41:00.4", 563, uuid="u1", ownership_token="c1", number=0)
 TWO = VgpuOwner("0000:41:00.5", 563, uuid="u2", ownership_token="c2", number=1)
-AWAY = PassthroughRecord("0000:81:00.0", {"0000:81:00.0": "nvidia"}, uuid="GPU-1", product="A2")
+UNAVAILABLE = PassthroughRecord("0000:81:00.0", {"0000:81:00.0": "nvidia"}, uuid="GPU-1", product="A2")
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def both(owners: OwnerMapFile) -> OwnerMap:
-    owners.change(lambda book: book.with_passthrough(AWAY))
+    owners.change(lambda book: book.with_passthrough(UNAVAILABLE))
     return owners.change(lambda book: book.with_owner(ONE))
 
 
@@ -39,32 +39,32 @@ def test_a_damaged_map_keeps_the_gpus_in_passthrough_and_no_claim(tmp_path: Path
     owners.change(lambda book: book.with_owner(TWO))
     (tmp_path / FILE).write_bytes(b"\xff")
     book, fault = owners.load()
-    assert (book, "damaged" in fault) == (OwnerMap(passthrough=(AWAY,)), True)
+    assert (book, "damaged" in fault) == (OwnerMap(passthrough=(UNAVAILABLE,)), True)
     owners.change(lambda book: book)
-    assert OwnerMapFile(str(tmp_path)).load() == (OwnerMap(passthrough=(AWAY,)), "")
+    assert OwnerMapFile(str(tmp_path)).load() == (OwnerMap(passthrough=(UNAVAILABLE,)), "")
     assert (tmp_path / f"{FILE}.unreadable").read_bytes() == b"\xff"
 
 
 def test_the_map_of_an_older_release_is_taken_over_and_merged(tmp_path: Path) -> None:
     owners = OwnerMapFile(str(tmp_path))
-    (tmp_path / OLD_FILE).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [ONE], "handed": [AWAY]}))
-    assert owners.load() == (OwnerMap((ONE,), (AWAY,)), "")
+    (tmp_path / OLD_FILE).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [ONE], "handed": [UNAVAILABLE]}))
+    assert owners.load() == (OwnerMap((ONE,), (UNAVAILABLE,)), "")
     owners.change(lambda book: book.with_owner(TWO))
     assert (tmp_path / f"{OLD_FILE}.imported").exists()
-    assert owners.load() == (OwnerMap((ONE, TWO), (AWAY,)), "")
+    assert owners.load() == (OwnerMap((ONE, TWO), (UNAVAILABLE,)), "")
     again = msgspec.structs.replace(ONE, uuid="u3", ownership_token="c3")
     (tmp_path / OLD_FILE).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [again], "handed": []}))
-    assert owners.load() == (OwnerMap((TWO, again), (AWAY,)), "")
+    assert owners.load() == (OwnerMap((TWO, again), (UNAVAILABLE,)), "")
 
 
 def test_a_damaged_map_of_an_older_release_ends_no_vgpu_until_the_next_change(tmp_path: Path) -> None:
     owners = OwnerMapFile(str(tmp_path))
     both(owners)
     (tmp_path / OLD_FILE).write_bytes(b"\xff")
-    assert owners.load()[0] == OwnerMap(passthrough=(AWAY,))
-    assert owners.damaged == str(tmp_path / OLD_FILE), "the file that a person is asked to move away"
+    assert owners.load()[0] == OwnerMap(passthrough=(UNAVAILABLE,))
+    assert owners.damaged == str(tmp_path / OLD_FILE), "the file that the message asks the user to move away"
     owners.change(lambda book: book)
-    assert owners.load() == (OwnerMap(passthrough=(AWAY,)), "")
+    assert owners.load() == (OwnerMap(passthrough=(UNAVAILABLE,)), "")
     assert owners.damaged == ""
     assert (tmp_path / f"{OLD_FILE}.unreadable").exists()
 
@@ -94,7 +94,7 @@ def offer(number: int, name: str) -> VgpuTypeOffer:
 
 
 def gpu() -> Gpu:
-    return world.gpu(catalog.family("a100-40gb"), [], [])
+    return mig_nodes.gpu(catalog.family("a100-40gb"), [], [])
 
 
 def test_types_of_an_older_release_are_known_and_bad_bytes_cost_names_only(tmp_path: Path) -> None:

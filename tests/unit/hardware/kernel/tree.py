@@ -1,4 +1,4 @@
-"""A folder with the files of a machine: what a driver has written there stays as it is."""
+"""A folder with the files of a host: a file keeps what was written to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICES = "/sys/bus/pci/devices"
 
 
 class Tree(RealFiles):
-    """``put`` makes files, ``tie`` links; folders come with them."""
+    """Files of a host. ``put`` creates files and ``tie`` links, with their folders."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder))
@@ -37,7 +37,7 @@ class Tree(RealFiles):
         os.makedirs(os.path.dirname(self.root + path), exist_ok=True)
 
     def function(self, pci: str, *, device: str = "0x25b6", kind: str = "0x030200", driver: str = "nvidia") -> None:
-        """A PCI function of NVIDIA's with a driver and an IOMMU group of its own."""
+        """Add an NVIDIA PCI function with a driver and its own IOMMU group."""
         for name, text in {
             "vendor": "0x10de",
             "device": device,
@@ -55,7 +55,7 @@ class Tree(RealFiles):
             self.put(f"/sys/bus/pci/drivers/{driver}/{pci}", "")
 
     def sriov(self, pci: str, total: int, offset: int = 4, on: int = 0) -> None:
-        """SR-IOV on a GPU; ``on`` virtual functions are there, at offset and stride 1."""
+        """Add SR-IOV to a GPU. ``on`` is the number of enabled virtual functions, at offset and stride 1."""
         for name, value in {
             "totalvfs": total,
             "numvfs": on,
@@ -87,5 +87,5 @@ class Tree(RealFiles):
 
 
 def bare(pci: str = A2, device: str = "0x25B610DE", subsystem: str = "0x157E10DE") -> Gpu:
-    """A GPU as NVML tells it."""
+    """Build a GPU as NVML reports it."""
     return Gpu(pci, "GPU-1", 0, "NVIDIA A2", pci_device=device, subsystem=subsystem)

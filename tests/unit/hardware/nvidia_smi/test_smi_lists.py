@@ -1,4 +1,4 @@
-"""What nvidia-smi printed on real hosts, read."""
+"""Parsing of nvidia-smi output from real hosts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_profiles_and_placements_of_an_rtx_pro_6000() -> None:
     ],
 )
 def test_profiles_as_captured_are_those_of_the_catalog(file: str, command: str, family: str) -> None:
-    """Two kinds of a slice are told apart by their memory: 1g.10gb and 1g.20gb have NVML indexes of their own."""
+    # Memory distinguishes two profiles of one slice: 1g.10gb and 1g.20gb have separate NVML indexes.
     rows = {r.id: r for r in lists.parse_profiles(answer(file, command), {})}
     assert rows
     for profile in catalog.family(family).profiles:
@@ -92,8 +92,8 @@ def test_profiles_as_captured_are_those_of_the_catalog(file: str, command: str, 
 
 
 def test_what_was_made() -> None:
-    said = answer(A100, "nvidia-smi mig -i 0 -gi 1 -cci 1c.3g.40gb,1c.3g.40gb")
-    assert lists.parse_created_id(said) == 0
+    response = answer(A100, "nvidia-smi mig -i 0 -gi 1 -cci 1c.3g.40gb,1c.3g.40gb")
+    assert lists.parse_created_id(response) == 0
     assert lists.parse_created_id(answer(A100, "nvidia-smi mig -i 0 -cgi 3g.40gb,3g.40gb")) == 1
     assert lists.parse_created_id("All done.") is None
 
@@ -106,6 +106,6 @@ def test_every_list_of_every_family_is_read_whole() -> None:
         node = Smi(slug(family.products[0].name))
         rows = lists.parse_profiles(node.ok("mig -lgip"), lists.parse_placements(node.ok("mig -lgipp")))
         ours = {p.id: (p.name, p.nvml_index, p.placements) for p in family.profiles}
-        told = {r.id: (r.name, r.index, r.placements) for r in rows}
-        assert told == {number: ours[number] for number in told}, name
-        assert len(told) >= len(ours) - 3, "older drivers leave some out"
+        reported = {r.id: (r.name, r.index, r.placements) for r in rows}
+        assert reported == {number: ours[number] for number in reported}, name
+        assert len(reported) >= len(ours) - 3, "older drivers leave some out"

@@ -1,4 +1,4 @@
-"""Programs below a root, nvidia-smi's refusals in our words, and sriov-manage through the port."""
+"""Programs below a root, nvidia-smi's refusals as Aliquot's errors, and sriov-manage through the port."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from support.processes import ended, until
 
 
 class Scripted:
-    """A place where each command has one answer; what was run is kept."""
+    """An environment with one answer for each command, which records the commands."""
 
     location = "pod harvester-system/nvidia-driver-x"
 
@@ -65,9 +65,9 @@ def test_programs_are_found_below_the_root(tmp_path: Path) -> None:
     assert (ran.status, ran.out, ran.err) == (3, "mig -i a b\nC\n", "oops\n")
     assert programs.run((PROGRAM, "-h"), 10).out == "absolute\n"
     missing = programs.run(("nvidia-debugdump",), 10)
-    assert (missing.status, missing.output) == (127, "nvidia-debugdump is not there")
+    assert (missing.status, missing.output) == (127, "nvidia-debugdump was not found")
     assert programs.location == f"root {tmp_path}"
-    assert LocalPrograms().location == "this machine"
+    assert LocalPrograms().location == "this host"
 
 
 def test_a_program_of_another_machine_cannot_be_run(tmp_path: Path) -> None:
@@ -88,18 +88,18 @@ def test_a_program_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     until(lambda: ended(pid))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="chroot takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="chroot requires root")
 def test_inside_a_root_its_paths_are_the_programs_own(tmp_path: Path) -> None:
     ran = LocalPrograms(str(tmp_path), chroot=True).run((PROGRAM, "-h"), 10)
     assert ran.status == 127
-    script(tmp_path, PROGRAM, "echo never: there is no shell in here")
+    script(tmp_path, PROGRAM, "echo never: this root has no shell")
     ran = LocalPrograms(str(tmp_path), chroot=True).run((PROGRAM, "-h"), 10)
-    assert ran.status == 127, "what its first line names is looked for inside as well"
+    assert ran.status == 127, "the interpreter of its first line is searched inside as well"
     assert "chroot" in ran.err
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "kind", "code"),
+    ("status", "output", "kind", "code"),
     [
         (19, "Unable to destroy GPU instance ID  1 from GPU  0: In use by another client", InUseError, codes.IN_USE),
         (15, "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.", GpuLostError, 15),
@@ -109,33 +109,33 @@ def test_inside_a_root_its_paths_are_the_programs_own(tmp_path: Path) -> None:
         (9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", NoDriverError, 9),
         (18, "Failed to initialize NVML: Driver/library version mismatch", NoDriverError, 18),
         (12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", NoDriverError, 12),
-        (255, "something that nobody has seen", HardwareError, codes.UNKNOWN),
+        (255, "an unknown sentence of it", HardwareError, codes.UNKNOWN),
         (-9, "", HardwareError, codes.UNKNOWN),
         (10, "", HardwareError, codes.TIMEOUT),
     ],
 )
 def test_refusals_become_errors_that_name_the_place(
-    status: int, said: str, kind: type[AliquotError], code: int
+    status: int, output: str, kind: type[AliquotError], code: int
 ) -> None:
-    smi = Smi(Scripted(ProgramResult(status, said)))
+    smi = Smi(Scripted(ProgramResult(status, output)))
     with pytest.raises(kind) as caught:
         smi.run_checked("cutting 0000:01:00.0", "mig", "-lgi", gpu="0000:01:00.0")
-    assert code_of(ProgramResult(status, said)) == code
+    assert code_of(ProgramResult(status, output)) == code
     assert caught.value.brief.startswith("cutting 0000:01:00.0 failed: ")
     where = f"nvidia-smi mig -lgi ended with status {status} (pod harvester-system/nvidia-driver-x)"
     assert where in caught.value.details
-    assert not said or caught.value.details[-1] == said
+    assert not output or caught.value.details[-1] == output
     assert caught.value.next_step
 
 
 def test_no_nvidia_smi_is_no_driver() -> None:
-    with pytest.raises(NoDriverError, match=r"there is no nvidia-smi \(pod harvester-system/nvidia-driver-x\)"):
+    with pytest.raises(NoDriverError, match=r"nvidia-smi was not found \(pod harvester-system/nvidia-driver-x\)"):
         Smi(Scripted(ProgramResult(127))).run("-q")
 
 
 def test_only_nothing_to_list_is_an_empty_list() -> None:
-    for said in ("No GPU instances found: Not Found", "No MIG-enabled devices found."):
-        assert Smi(Scripted(ProgramResult(6, said))).run_listing("listing", "mig", "-lgi") == ""
+    for answer in ("No GPU instances found: Not Found", "No MIG-enabled devices found."):
+        assert Smi(Scripted(ProgramResult(6, answer))).run_listing("listing", "mig", "-lgi") == ""
     with pytest.raises(HardwareError):
         Smi(Scripted(ProgramResult(6, "No devices were found"))).run_listing("listing", "mig", "-lgi")
 
@@ -149,8 +149,8 @@ def test_sriov_manage_is_looked_for_until_it_is_found() -> None:
 
 def test_sriov_manage_through_the_port() -> None:
     programs = Scripted(ProgramResult(1, "Enabling VFs on 0000:08:00.0", "Cannot obtain unbindLock for 0000:08:00.0"))
-    status, said = ProgramTools(programs).manage("0000:08:00.0", True)
-    assert (status, said) == (1, "Enabling VFs on 0000:08:00.0\nCannot obtain unbindLock for 0000:08:00.0")
+    status, answer = ProgramTools(programs).manage("0000:08:00.0", True)
+    assert (status, answer) == (1, "Enabling VFs on 0000:08:00.0\nCannot obtain unbindLock for 0000:08:00.0")
     assert ProgramTools(programs).manage("0000:08:00.0", False)[0] == 1
     assert programs.commands == [(PROGRAM, "-e", "0000:08:00.0"), (PROGRAM, "-d", "0000:08:00.0")]
     gone = ProgramTools(Scripted(NoDriverError("the pod is gone")))
@@ -174,7 +174,7 @@ def backend(programs: Watched) -> SmiBackend:
 
 
 class Watched(Scripted):
-    """Notes for each command whether a signal may cut it short."""
+    """Records for each command whether a signal may interrupt it."""
 
     def __init__(self) -> None:
         super().__init__(ProgramResult(1, "unknown error"))

@@ -1,4 +1,4 @@
-"""``nvidia-smi -q``, as real hosts print it: sections that nobody asked for, columns that move, clients with ids."""
+"""``nvidia-smi -q`` output of real hosts: unrequested sections, columns that move, clients with ids."""
 
 from __future__ import annotations
 

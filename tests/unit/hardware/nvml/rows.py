@@ -1,4 +1,4 @@
-"""What a driver would list for a family, made from the catalog."""
+"""Rows that a driver would list for a family, built from the catalog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aliquot.hardware.nvml.profiles import GpuProfileRow
 
 
 def rows_of(family: Family, *, placements: bool = True) -> tuple[GpuProfileRow, ...]:
-    """The driver's list for a GPU that is exactly as the catalog says; unknown numbers are 0."""
+    """Return the driver's list for a GPU that matches the catalog exactly. Unknown numbers are 0."""
     return tuple(
         GpuProfileRow(
             index=p.nvml_index,

@@ -1,4 +1,4 @@
-"""Threads, clock, capability minors, and where state lies."""
+"""Threads, clock, capability minors, and the location of state."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from aliquot.foundation.threads import SystemClock, ThreadWorkers
 from aliquot.hardware.nvml.capability_minors import CapabilityFiles, ci_minor, gi_minor
 
 
-def test_lanes_run_side_by_side_and_answer_in_order() -> None:
+def test_workers_run_side_by_side_and_answer_in_order() -> None:
     together = threading.Barrier(4, timeout=10)
     workers: Workers = ThreadWorkers()
 
-    def lane(n: int) -> int:
+    def worker(n: int) -> int:
         together.wait()
         return n
 
-    assert workers.run([partial(lane, n) for n in range(4)]) == [0, 1, 2, 3]
+    assert workers.run([partial(worker, n) for n in range(4)]) == [0, 1, 2, 3]
 
 
-def test_a_single_lane_runs_in_the_callers_thread() -> None:
+def test_a_single_worker_runs_in_the_callers_thread() -> None:
     assert ThreadWorkers().run([threading.current_thread]) == [threading.current_thread()]
     assert ThreadWorkers().run([]) == []
 
 
-def test_nothing_goes_back_while_a_lane_still_runs() -> None:
-    """Ctrl-C is pressed twice: whoever hears of it then leads back what the lanes did, beside nobody."""
+def test_nothing_goes_back_while_a_worker_still_runs() -> None:
+    # After two presses of Ctrl-C, the rollback starts only when no worker runs any more.
     stopped: list[bool] = []
     ended: list[int] = []
 
-    def lane(n: int) -> None:
+    def worker(n: int) -> None:
         if n == 0:
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -48,7 +48,7 @@ def test_nothing_goes_back_while_a_lane_still_runs() -> None:
         ended.append(n)
 
     with pytest.raises(KeyboardInterrupt):
-        ThreadWorkers().run([partial(lane, n) for n in range(3)], lambda: stopped.append(True))
+        ThreadWorkers().run([partial(worker, n) for n in range(3)], lambda: stopped.append(True))
     assert (sorted(ended), bool(stopped)) == ([0, 1, 2], True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -1,4 +1,4 @@
-"""A board's swapped halves show in the ids of its instances."""
+"""Mirrored slots: the swapped halves of a board show in the ids of its instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog against what a driver lists: nothing to say when they agree, and a named difference when they do not."""
+"""The catalog against a driver's list: no notes if they agree, and a named difference if they do not."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_guessed_id_is_replaced_by_the_real_one() -> None:
 
 @pytest.mark.parametrize("name", KNOWN_MEMORY)
 def test_an_unknown_gpu_gets_the_geometry_that_the_catalog_has(name: str) -> None:
-    """A known family, presented as unknown: ids, slices and placements come out as the reviewed table has them."""
+    # A known family, presented as unknown: ids, slices and placements match the reviewed table.
     known = catalog.family(name)
     made = family_from_rows("nvml-x", rows_of(known), known.architecture, "0x00000000")
     assert (made.memory_slices, made.compute_slices) == (known.memory_slices, known.compute_slices)

@@ -1,4 +1,4 @@
-"""The sentence about a change under way."""
+"""The sentence about a change in progress."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aliquot.hardware.state.current_run import CurrentRun
         (CurrentRun("process 7"), "process 7 is changing this node's GPUs"),
         (
             CurrentRun("process 7", "reset on GPU 0", 2, 5),
-            "process 7 is changing this node's GPUs, 2 of 5 acts done, now: reset on GPU 0",
+            "process 7 is changing this node's GPUs, 2 of 5 actions done, now: reset on GPU 0",
         ),
-        (CurrentRun("process 7", "", 0, 5), "process 7 is changing this node's GPUs, 0 of 5 acts done"),
+        (CurrentRun("process 7", "", 0, 5), "process 7 is changing this node's GPUs, 0 of 5 actions done"),
     ],
     ids=["unknown", "a step", "between two steps"],
 )
-def test_it_says_how_far_it_is(changing: CurrentRun, text: str) -> None:
+def test_it_reports_its_progress(changing: CurrentRun, text: str) -> None:
     assert str(changing) == text

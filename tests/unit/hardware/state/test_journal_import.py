@@ -1,4 +1,4 @@
-"""The journal of older releases: understood, taken over once, and never in the way."""
+"""The journal of older releases: understood, imported once, and never an obstacle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aliquot.hardware.state import journal as module
 from aliquot.hardware.state.journal import FileJournal, encode
 from aliquot.hardware.state.journal_follower import JournalFollower, RecentRuns
 from aliquot.hardware.state.journal_reader import JOURNAL, OLD_JOURNAL, last_run, read
-from laws.oracle import world
+from laws.oracle import mig_nodes
 
 A100 = catalog.family("a100-40gb")
-INVENTORY = world.node(world.gpu(A100, [("3g.20gb", 0)], []))
-PLAN = plan(INVENTORY, world.wish(A100, ["2g.10gb"] * 3))
+INVENTORY = mig_nodes.node(mig_nodes.gpu(A100, [("3g.20gb", 0)], []))
+PLAN = plan(INVENTORY, mig_nodes.desired_state(A100, ["2g.10gb"] * 3))
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,9 @@ def line(**fields: Any) -> bytes:
 
 def older_run(run: str, *, end: str = "", **begin: Any) -> bytes:
     first: dict[str, Any] = {"kind": "begin", "run": run, "boot": "b", "plan": PLAN, "before": INVENTORY} | begin
-    more: list[dict[str, Any]] = [{"kind": "intent", "run": run, "gpu": world.PCI, "step": "destroy gi 1 3g.20gb 0:4"}]
+    more: list[dict[str, Any]] = [
+        {"kind": "intent", "run": run, "gpu": mig_nodes.PCI, "step": "destroy gi 1 3g.20gb 0:4"}
+    ]
     more += [{"kind": "end", "run": run, "text": end}] if end else []
     return b"".join(line(**each) for each in [first, *more])
 
@@ -121,7 +123,7 @@ def test_lines_of_an_older_release_that_hold_no_record_are_reported(tmp_path: Pa
     path, older = str(tmp_path / JOURNAL), tmp_path / OLD_JOURNAL
     older.write_bytes(older_run("r") + older_run("s")[:-5])
     assert {record.run for record in read(path)} == {"r", "s"}
-    assert state_store.unreadable == {}, "a torn last line is what a kill leaves"
+    assert state_store.unreadable == {}, "a kill leaves a truncated last line"
     older.write_bytes(b"\xff\n" + older_run("r"))
     assert {record.run for record in read(path)} == {"r"}
     assert "1 of its lines" in state_store.unreadable[str(older)].why

@@ -1,4 +1,4 @@
-"""Refusals as sentences, and what to type next. Messages are what kube-apiserver 1.36 really says."""
+"""API refusals as sentences, with the next step. The messages are real ones of kube-apiserver 1.36."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ AGENT = "system:serviceaccount:gpu-operator:aliquot"
 def test_a_missing_right_names_user_verb_and_resource(request_: ApiRequest, message: str, command: str) -> None:
     error = refused(403, request_, message, "Forbidden")
     assert type(error) is ForbiddenError
-    assert error.brief == f'user "{AGENT}" lacks the right to {request_}'
-    assert error.details == (f"the API server said: {message}",)
+    assert error.brief == f'user "{AGENT}" lacks permission to {request_}'
+    assert error.details == (f"message of the API server: {message}",)
     assert error.next_step == command
     assert (error.status, error.reason, error.exit_code) == (403, "Forbidden", 20)
 
 
 def test_an_admission_check_that_forbids_is_no_missing_right() -> None:
-    said = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-    error = refused(403, ApiRequest("create", "pods", namespace="a"), said, "Forbidden")
-    assert error.brief == f"the cluster forbids to create pods in namespace a: {said}"
+    output = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+    error = refused(403, ApiRequest("create", "pods", namespace="a"), output, "Forbidden")
+    assert error.brief == f"the cluster forbids create pods in namespace a: {output}"
     assert error.next_step is None
 
 
@@ -81,7 +81,7 @@ def test_a_user_name_cannot_smuggle_words_into_the_command() -> None:
         ),
         (
             from_response(404, b"404 page not found\n", ApiRequest("list", "clusterpolicies.nvidia.com")),
-            NotFoundError, "this cluster has no clusterpolicies.nvidia.com in the version that was asked for",
+            NotFoundError, "this cluster does not serve clusterpolicies.nvidia.com in the requested version",
             "kubectl api-resources",
         ),
         (
@@ -90,11 +90,11 @@ def test_a_user_name_cannot_smuggle_words_into_the_command() -> None:
         ),
         (
             refused(410, ApiRequest("watch", "nodes"), "too old resource version: 1 (2)", "Expired"),
-            GoneError, "the API server no longer knows the version that was asked for (watch nodes)", None,
+            GoneError, "the API server no longer has the requested resource version (watch nodes)", None,
         ),
         (
             refused(429, ApiRequest("list", "pods", namespace="a"), "Too many requests", "TooManyRequests"),
-            ThrottledError, "the API server asks us to slow down (list pods in namespace a)",
+            ThrottledError, "the API server throttles requests (list pods in namespace a)",
             "kubectl get --raw /readyz?verbose",
         ),
         (
@@ -109,7 +109,7 @@ def test_each_refusal_has_its_class_sentence_and_next_step(
     assert (type(error), error.brief, error.next_step) == (kind, brief, next_step)
 
 
-def test_what_is_wrong_with_an_object_is_told_field_by_field() -> None:
+def test_what_is_wrong_with_an_object_is_reported_field_by_field() -> None:
     causes = [{"field": "metadata.name", "message": "must be lower case"}, {"message": "and more"}]
     error = refused(422, ApiRequest("create", "nodes"), "invalid", "Invalid", details={"causes": causes})
     assert error.brief == "the API server refused to create nodes: invalid"

@@ -1,4 +1,4 @@
-"""A request that is given up leaves nothing behind, however often its caller is cancelled."""
+"""Abandoned requests: nothing stays open, however often the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.kubernetes.client.cancellation import abandon
 
 
 class Wire:
-    """What a request under way holds open."""
+    """The resources that a request in progress holds open."""
 
     def __init__(self, slow_close_s: float = 0.0) -> None:
         self.open = True
@@ -23,7 +23,7 @@ class Wire:
         try:
             await asyncio.sleep(lasts_s)
         except asyncio.CancelledError:
-            await asyncio.sleep(0.01)  # a library needs turns of the loop to let go
+            await asyncio.sleep(0.01)  # a library needs turns of the loop to release them
             self.open = False
             raise
         return self  # type: ignore[return-value]
@@ -65,7 +65,8 @@ def test_one_that_does_not_is_given_up() -> None:
 
 @pytest.mark.parametrize("cancels", [1, 2, 3])
 def test_it_is_waited_for_though_the_caller_is_cancelled_again(cancels: int) -> None:
-    """A leader that steps down ends its watch, and is then ended itself: two cancellations in a handshake's time."""
+    # A leader that steps down ends its watch and is then ended itself: two cancellations within the time of a
+    # handshake.
     wire = Wire()
     given_up(wire, lasts_s=60, patience_s=5, cancels=cancels)
     assert not wire.open

@@ -1,4 +1,4 @@
-"""What is known of a kind: what comes late hides nothing newer, our own writes are no news, and who hears of what."""
+"""Informer cache of a kind: late data hides nothing newer, own writes are not reported, and who gets which update."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def gpu(
 
 
 class Bed:
-    """An informer, and the keys that it told of."""
+    """An informer, and the keys that it reported."""
 
     def __init__(self, **options: Any) -> None:
-        self.told: list[set[str]] = []
+        self.reported: list[set[str]] = []
         self.informer = Informer(SRIOVGPUDevice, self._changed, **options)
 
     def _changed(self, keys: set[tuple[str, str]]) -> None:
-        self.told.append({name for _, name in keys})
+        self.reported.append({name for _, name in keys})
 
     def listed(self, *items: SRIOVGPUDevice) -> None:
         self.informer.apply(FullList(items))
-        self.told.clear()
+        self.reported.clear()
 
     def put(self, item: SRIOVGPUDevice) -> None:
         self.informer.apply(ObjectChanged(item))
@@ -66,24 +66,24 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
 
-# -- what is there, and who hears of it
+# -- the cache, and its listeners
 
 
 def test_a_list_is_all_there_is(bed: Bed) -> None:
     assert not bed.informer.synced
     bed.informer.apply(FullList((gpu(1),)))
-    assert (bed.informer.synced, bed.informer.items, bed.told) == (True, (gpu(1),), [{NAME}])
+    assert (bed.informer.synced, bed.informer.items, bed.reported) == (True, (gpu(1),), [{NAME}])
     bed.informer.apply(FullList(()))
-    assert (bed.informer.items, bed.told[1:]) == ((), [{NAME}])
+    assert (bed.informer.items, bed.reported[1:]) == ((), [{NAME}])
 
 
-def test_what_somebody_else_changes_is_told(bed: Bed) -> None:
+def test_what_another_process_changes_is_reported(bed: Bed) -> None:
     bed.listed(gpu(1))
     bed.put(gpu(3, enabled=True))
     assert bed.informer.by_name == {NAME: gpu(3, enabled=True)}
     bed.put(gpu(3, enabled=True))
     bed.drop(gpu(4))
-    assert bed.told == [{NAME}, {NAME}]
+    assert bed.reported == [{NAME}, {NAME}]
     assert bed.informer.items == ()
 
 
@@ -99,19 +99,19 @@ def config_maps(rows: Maps) -> tuple[ConfigMap, ...]:
 
 
 @given(maps, maps)
-def test_of_a_list_that_comes_again_what_differs_is_told_and_nothing_else(first: Maps, second: Maps) -> None:
-    told: list[set[tuple[str, str]]] = []
-    informer = Informer(ConfigMap, told.append, relevant_part=lambda item: item.data)
+def test_of_a_list_that_comes_again_what_differs_is_reported_and_nothing_else(first: Maps, second: Maps) -> None:
+    reported: list[set[tuple[str, str]]] = []
+    informer = Informer(ConfigMap, reported.append, relevant_part=lambda item: item.data)
     informer.apply(FullList(config_maps(first)))
-    assert told.pop() == {("ns", name) for name in first}
+    assert reported.pop() == {("ns", name) for name in first}
     informer.apply(FullList(config_maps(second)))
     differing = {("ns", name) for name in {*first, *second} if first.get(name) != second.get(name)}
-    assert told == ([differing] if differing else [])
+    assert reported == ([differing] if differing else [])
     assert sorted(item.name for item in informer.items) == sorted(second)
 
 
 def test_what_a_list_tells_once_more_stays_the_same_object(bed: Bed) -> None:
-    """Whoever keeps what was made of it need not make it again."""
+    # A listener that keeps data derived from an object need not derive it again.
     bed.listed(gpu(1))
     known = bed.known
     bed.listed(gpu(1))
@@ -122,9 +122,9 @@ def test_a_list_that_comes_again_forgets_what_went_and_keeps_what_we_wrote_since
     bed.listed(gpu(1))
     bed.informer.record_write(gpu(1), gpu(3, enabled=True))
     bed.informer.apply(FullList((gpu(2),)))
-    assert (bed.known, bed.told) == (gpu(3, enabled=True), [])
+    assert (bed.known, bed.reported) == (gpu(3, enabled=True), [])
     bed.informer.apply(FullList(()))
-    assert (bed.known, bed.told, bed.informer._written) == (None, [{NAME}], {})
+    assert (bed.known, bed.reported, bed.informer._written) == (None, [{NAME}], {})
 
 
 def test_objects_are_known_by_namespace_and_name() -> None:
@@ -134,35 +134,35 @@ def test_objects_are_known_by_namespace_and_name() -> None:
     assert [informer.get("m", "a"), informer.get("m", "b"), informer.get("m")] == [*maps, None]
 
 
-def test_a_change_of_what_does_not_matter_is_kept_and_not_told() -> None:
+def test_a_change_of_what_does_not_matter_is_kept_and_not_reported() -> None:
     bed = Bed(relevant_part=lambda item: item.spec)
     bed.listed(gpu(1))
     bed.put(gpu(2))
-    assert (bed.known, bed.told) == (gpu(2), [])
+    assert (bed.known, bed.reported) == (gpu(2), [])
     bed.put(gpu(3, enabled=True))
-    assert bed.told == [{NAME}]
+    assert bed.reported == [{NAME}]
 
 
 def test_what_is_not_ours_is_forgotten(bed: Bed) -> None:
     bed.informer.apply(FullList((gpu(1, node="other"), gpu(2, uid="v"))))
     assert [item.metadata.uid for item in bed.informer.items] == ["v"]
-    bed.told.clear()
+    bed.reported.clear()
     bed.put(gpu(3, uid="v", node="other"))
-    assert (bed.informer.items, bed.told) == ((), [{NAME}])
+    assert (bed.informer.items, bed.reported) == ((), [{NAME}])
     bed.put(gpu(4, uid="v", node="other"))
     bed.informer.record_write(None, gpu(5, uid="v", node="other"))
-    assert (bed.informer.items, bed.told) == ((), [{NAME}])
+    assert (bed.informer.items, bed.reported) == ((), [{NAME}])
 
 
-def test_an_object_made_anew_under_its_name_is_another(bed: Bed) -> None:
+def test_an_object_made_again_under_its_name_is_another(bed: Bed) -> None:
     bed.listed(gpu(5))
     bed.put(gpu(3, uid="another", enabled=True))
     bed.drop(gpu(6))
     assert bed.known == gpu(3, uid="another", enabled=True)
-    assert bed.told == [{NAME}]
+    assert bed.reported == [{NAME}]
 
 
-# -- our own writes
+# -- own writes
 
 
 def test_what_we_wrote_is_seen_at_once_and_its_echo_is_no_news(bed: Bed) -> None:
@@ -170,16 +170,16 @@ def test_what_we_wrote_is_seen_at_once_and_its_echo_is_no_news(bed: Bed) -> None
     bed.informer.record_write(gpu(1), gpu(2, enabled=True))
     bed.put(gpu(1))
     bed.put(gpu(2, enabled=True))
-    assert (bed.informer.items, bed.told) == ((gpu(2, enabled=True),), [])
+    assert (bed.informer.items, bed.reported) == ((gpu(2, enabled=True),), [])
     bed.put(gpu(3))
-    assert bed.told == [{NAME}]
+    assert bed.reported == [{NAME}]
 
 
 def test_what_we_made_is_there_before_the_watch_tells(bed: Bed) -> None:
     bed.listed()
     bed.informer.record_write(None, gpu(2))
     bed.put(gpu(2))
-    assert (bed.known, bed.told) == (gpu(2), [])
+    assert (bed.known, bed.reported) == (gpu(2), [])
 
 
 def test_a_list_from_before_our_write_does_not_take_it_back(bed: Bed) -> None:
@@ -216,7 +216,7 @@ def test_a_write_that_changed_nothing_leaves_what_is_waited_for(bed: Bed) -> Non
     bed.informer.record_write(gpu(8), gpu(10, enabled=True))
     bed.informer.record_write(gpu(10, enabled=True), gpu(10, enabled=True))
     bed.put(gpu(9))
-    assert (bed.known, bed.told) == (gpu(10, enabled=True), [])
+    assert (bed.known, bed.reported) == (gpu(10, enabled=True), [])
 
 
 def test_what_we_made_stays_until_a_list_of_later_lacks_it(bed: Bed) -> None:
@@ -228,12 +228,12 @@ def test_what_we_made_stays_until_a_list_of_later_lacks_it(bed: Bed) -> None:
 
 
 def test_a_store_that_went_back_to_a_backup_is_believed(bed: Bed) -> None:
-    """Its versions are lower than those that we have seen: what the watch lists anew is the truth all the same."""
+    # Its versions are lower than those that the informer has read: the new list is nevertheless correct.
     bed.listed(gpu(7))
     bed.informer.record_write(gpu(7), gpu(8, enabled=True))
     bed.put(gpu(8, enabled=True))
     bed.put(gpu(3))
-    assert (bed.known, bed.told) == (gpu(3), [{NAME}])
+    assert (bed.known, bed.reported) == (gpu(3), [{NAME}])
 
 
 def test_an_object_of_a_backup_that_we_had_deleted_is_believed(bed: Bed) -> None:
@@ -296,14 +296,14 @@ def test_what_our_own_acts_leave_in_memory_goes(bed: Bed, monkeypatch: pytest.Mo
     assert (bed.informer._written, list(bed.informer._deleted)) == ({}, ["last"])
 
 
-# -- what cannot be read
+# -- unreadable objects
 
 
 def test_a_kind_that_the_cluster_does_not_have_is_known_and_absent(bed: Bed) -> None:
     bed.informer.note_failure(NotFoundError("no such kind"))
     bed.informer.note_failure(NotFoundError("no such kind"))
     assert (bed.informer.synced, bed.informer.absent, bed.informer.unavailable) == (True, True, "")
-    assert bed.told == [set()]
+    assert bed.reported == [set()]
     bed.informer.note_failure(ApiUnavailableError("away"))
     assert bed.informer.absent
     bed.informer.note_failure(None)
@@ -313,10 +313,10 @@ def test_a_kind_that_the_cluster_does_not_have_is_known_and_absent(bed: Bed) -> 
 def test_the_objects_of_a_kind_that_went_are_gone(bed: Bed) -> None:
     bed.listed(gpu(1))
     bed.informer.note_failure(NotFoundError("no such kind"))
-    assert (bed.informer.items, bed.told) == ((), [{NAME}])
+    assert (bed.informer.items, bed.reported) == ((), [{NAME}])
 
 
-def test_a_missing_right_is_told_once_and_leaves_what_is_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_right_is_reported_once_and_leaves_what_is_known(caplog: pytest.LogCaptureFixture) -> None:
     bed = Bed(log=agent_log)
     bed.listed(gpu(1))
     with caplog.at_level("INFO", agent_log.name):
@@ -326,14 +326,14 @@ def test_a_missing_right_is_told_once_and_leaves_what_is_known(caplog: pytest.Lo
         bed.informer.note_failure(None)
     assert bed.informer.unavailable == ""
     assert caplog.messages == ["may not list", "sriovgpudevices.devices.harvesterhci.io can be read again"]
-    assert bed.told == [set(), set()]
+    assert bed.reported == [set(), set()]
 
 
 # -- following
 
 
 class Script:
-    """Stands in for the watch: tells one object and one failure, then nothing more."""
+    """A stub for the watch: reports one object and one failure, then nothing more."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Which API server, as whom, through which proxy."""
+"""API access: the server, the credentials, and the proxy."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
     assert (
         find_access(None, {**env, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, account).server == "https://10.96.0.1:6443"
     )
-    assert find_access(home, env, account).server == "https://one:6443"  # what was named wins
-    assert find_access(None, {"HOME": str(tmp_path)}, account).server == "https://one:6443"  # no pod
+    assert find_access(home, env, account).server == "https://one:6443"  # an explicit path takes precedence
+    assert find_access(None, {"HOME": str(tmp_path)}, account).server == "https://one:6443"  # not in a pod
 
 
 def test_nothing_says_where(tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_nothing_says_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "it holds no mapping"),
-        ("- a", "it holds no mapping"),
-        ("a: [", "is no usable kubeconfig"),
-        ("\x00", "is no usable kubeconfig"),
+        ("", "it is not a YAML mapping"),
+        ("- a", "it is not a YAML mapping"),
+        ("a: [", "is not a valid kubeconfig"),
+        ("\x00", "is not a valid kubeconfig"),
         ("clusters: []", "no current-context is set"),
-        ("current-context: x", "there is no context 'x'"),
-        ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "there is no cluster 'y'"),
+        ("current-context: x", "it has no context 'x'"),
+        ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "it has no cluster 'y'"),
         ("current-context: x\ncontexts: [{name: x, context: {}}]", "cluster"),
         ("clusters: [{cluster: {}}]", "an entry of clusters has no name"),
         (ONE.replace("https://one:6443/", "one").replace('"one"', "7"), "Expected `str`, got `int`"),

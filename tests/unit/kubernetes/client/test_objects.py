@@ -1,4 +1,4 @@
-"""What the narrow structs read of what a server sends, and where each kind lives."""
+"""Structs that read a part of a server's objects, and the API path of each kind."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_null_counts_as_absent_as_it_does_in_go() -> None:
     assert decode_list(b'{"metadata":{"resourceVersion":"1"},"items":null}', Node).items == ()
 
 
-def test_what_is_wrong_is_told_with_its_place() -> None:
+def test_what_is_wrong_is_reported_with_its_place() -> None:
     with pytest.raises(ApiError, match=r"sent a Node that cannot be read.*\$\.metadata\.labels"):
         decode(b'{"metadata":{"labels":[1]}}', Node)
 
@@ -112,12 +112,12 @@ class _Answer(msgspec.Struct, frozen=True):
     allowed: bool
 
 
-def test_what_is_wrong_is_told_by_the_kind_in_kubernetes_not_by_the_name_of_our_class() -> None:
+def test_what_is_wrong_is_reported_by_the_kind_in_kubernetes_not_by_the_name_of_our_class() -> None:
     with pytest.raises(ApiError, match=r"sent a ConfigMap that cannot be read"):
         decode(b'{"data":[]}', _OnlyTheData)
     with pytest.raises(ApiError, match=r"sent a ConfigMapList that cannot be read.*\$\.items\[0\]"):
         decode_list(b'{"items":[{"data":[]}]}', _OnlyTheData)
-    with pytest.raises(ApiError, match=r"sent a ConfigMapList that cannot be read: it is nested too deep"):
+    with pytest.raises(ApiError, match=r"sent a ConfigMapList that cannot be read: it is nested too deeply"):
         decode_list(b'{"items":[{"spec":' + b'{"a":' * 9_999 + b"1" + b"}" * 10_002 + b"]}", _OnlyTheData)
     with pytest.raises(ApiError, match=r"sent a reply that cannot be read"):
         decode(b'{"allowed":1}', _Answer)

@@ -1,4 +1,4 @@
-"""Which nodes the controller looks at again: those that somebody else changed, also back to what they were."""
+"""Nodes that the controller reads again: those that another writer changed, even back to their previous state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def node(version: int, **labels: str) -> Node:
 
 
 class Server:
-    """Answers a patch with the node as it is then."""
+    """An API server that answers a patch with the node's state at that time."""
 
     namespace = "ns"
 
@@ -45,23 +45,23 @@ def test_nothing_is_kept_of_a_node_that_went_while_it_was_written(controller: Co
     assert controller._observed == {}
 
 
-def told(controller: Controller, item: Node) -> set[str]:
+def reported(controller: Controller, item: Node) -> set[str]:
     controller._dirty.clear()
     controller.informers.nodes.apply(ObjectChanged(item))
     return set(controller._dirty)
 
 
 def test_a_node_that_we_wrote_is_not_looked_at_for_it(controller: Controller) -> None:
-    assert told(controller, node(2, ours="yes")) == set()
-    assert told(controller, node(3, ours="yes")) == set(), "a heartbeat"
+    assert reported(controller, node(2, ours="yes")) == set()
+    assert reported(controller, node(3, ours="yes")) == set(), "a heartbeat"
 
 
-def test_a_label_of_ours_that_somebody_takes_back_is_looked_at(controller: Controller) -> None:
-    assert told(controller, node(2, ours="yes")) == set()
-    assert told(controller, node(3)) == {"n"}
+def test_a_label_of_ours_that_is_removed_is_looked_at(controller: Controller) -> None:
+    assert reported(controller, node(2, ours="yes")) == set()
+    assert reported(controller, node(3)) == {"n"}
 
 
-def test_an_annotation_that_somebody_sets_is_looked_at(controller: Controller) -> None:
+def test_an_annotation_that_is_set_is_looked_at(controller: Controller) -> None:
     found = node(3, ours="yes")
     annotated = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations={"a": "b"}))
-    assert told(controller, annotated) == {"n"}
+    assert reported(controller, annotated) == {"n"}

@@ -1,4 +1,6 @@
-"""When the controller works: once for what comes together, again for what failed, not of itself where it may not."""
+"""Work loop of the controller: one round for simultaneous events, a retry after failures, none while it may not
+work.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ BOUND_S = 30
 
 
 class Noted(WorkLoop):
-    """Wakes at once, and notes how long it would have waited."""
+    """A work loop that wakes immediately, and records how long it would have waited."""
 
     def __init__(self) -> None:
         super().__init__(0.0, Backoff(1.0, 3.0))
@@ -24,7 +26,7 @@ class Noted(WorkLoop):
 
 
 def pauses(answers: Sequence[bool | None]) -> list[float]:
-    """The pauses that the work's answers lead to; where none does, somebody wakes it."""
+    """Return the pauses after these results of the work. If a result needs no pause, an event wakes the loop."""
 
     async def main() -> list[float]:
         rounds, over, left = Noted(), asyncio.Event(), list(answers)

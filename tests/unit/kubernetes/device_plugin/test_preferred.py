@@ -1,4 +1,4 @@
-"""Choices that a person would make, written out."""
+"""Expected choices, written by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 
 
 def node(*sizes: int, numa: tuple[int | None, ...] = (None,) * 16) -> list[ResourceDevice]:
-    """GPUs with so many devices each: ``0:2`` is the third of the first."""
+    """Build GPUs with these numbers of devices: ``0:2`` is the third device of the first GPU."""
     return [
         ResourceDevice(f"{g}:{n}", f"gpu{g}", (), f"{g}:{n}", numa[g])
         for g, size in enumerate(sizes)
@@ -21,7 +21,7 @@ def free(devices: list[ResourceDevice], *used: str) -> list[str]:
     return [d.id for d in devices if d.id not in used]
 
 
-def test_packed_goes_on_where_somebody_is() -> None:
+def test_packed_goes_on_where_a_holder_is() -> None:
     devices = node(7, 7)
     assert preferred(free(devices, "1:3"), [], 1, devices, "packed") == ("1:0",)
 
@@ -63,7 +63,7 @@ def test_what_must_be_is() -> None:
     devices = node(2, 2)
     assert preferred(free(devices), ["1:1"], 2, devices, "packed") == ("1:0", "1:1")
     assert preferred([], ["1:1"], 1, devices, "packed") == ("1:1",)
-    assert preferred([], ["strange"], 1, devices, "packed") == ("strange",), "kubelet knows why"
+    assert preferred([], ["strange"], 1, devices, "packed") == ("strange",), "the kubelet has its reasons"
     assert preferred(free(devices), ["0:0", "1:0"], 1, devices, "packed") == ("0:0", "1:0")
 
 

@@ -1,4 +1,4 @@
-"""The checked-in gRPC modules are what their ``.proto`` files make."""
+"""Checked-in gRPC modules: they match the output for their ``.proto`` files."""
 
 from __future__ import annotations
 

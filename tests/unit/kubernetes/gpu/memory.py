@@ -1,4 +1,6 @@
-"""Pods of a cluster in memory, for what a real API server does not do on demand: be away, hang, kill slowly."""
+"""Pods of a cluster in memory, which do what a real API server does not do on demand: be unavailable, hang, end
+slowly.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def pod(
     selector: dict[str, str] | None = None,
     phase: str = "Running",
 ) -> Pod:
-    """A running pod. ``owner`` is ``Kind/name`` of its controller."""
+    """Build a running pod. ``owner`` is ``Kind/name`` of its controller."""
     kind, _, owner_name = owner.partition("/")
     owners = (OwnerReference(kind, owner_name, controller=True),) if owner else ()
     annotations = {"kubernetes.io/config.mirror": "x"} if kind == "Node" else {}
@@ -38,8 +40,8 @@ def pod(
 
 
 class Pods:
-    """Implements the Protocols. ``ends_s`` is how long a pod takes to end (None: it never does without force);
-    ``budget`` names pods that may not be evicted; ``failing`` errors are raised by the next calls, one each.
+    """An implementation of the Protocols. ``ends_s`` is how long a pod takes to end (None: it never does without
+    force). ``budget`` contains pods that may not be evicted. The next calls raise the ``failing`` errors, one each.
     """
 
     def __init__(self, *pods: Pod, ends_s: float | None = 0.0) -> None:
@@ -54,7 +56,7 @@ class Pods:
 
     @property
     def old(self) -> tuple[Pod, ...]:
-        """What a cached list says: ``cache`` where a test sets it, else the truth."""
+        """Return a cached list: ``cache`` if a test sets it, else the current state."""
         return tuple(self.pods.values()) if self.cache is None else self.cache
 
     async def _call(self, text: str) -> None:
@@ -108,7 +110,7 @@ class Pods:
         found = await self._known(name, namespace, uid)
         if name in self.budget:
             raise ThrottledError(
-                f"pod {namespace}/{name} may not be evicted now: it would violate the pod's disruption budget",
+                f"pod {namespace}/{name} cannot be evicted now: it would violate the pod's disruption budget",
                 details=("The disruption budget web needs 2 healthy pods and has 2 currently",),
                 status=429,
             )

@@ -1,4 +1,4 @@
-"""A label that no named config has: hints offer only what the node's GPUs can have."""
+"""Labels with an unknown named config: hints contain only configs that the node's GPUs can have."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.generate import generate
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, NamedConfigSource, resolve
 from aliquot.kubernetes.manifests.config_maps import fallback
-from support.agent_looks import node
+from support.agent_observations import node
 
 H100 = node("h100-80gb-hbm3")
 GENERATED = NamedConfigSource("ConfigMap gpu-operator/gpu-1-mig-config", to_yaml(generate(H100)))
 EVERY_GPU = NamedConfigSource("ConfigMap gpu-operator/default-mig-parted-config", fallback())
 
 
-def trouble(label: str, *sources: NamedConfigSource) -> ConfigFailure:
+def failure(label: str, *sources: NamedConfigSource) -> ConfigFailure:
     found = resolve(label, sources, H100).failure
     assert found is not None
     return found
 
 
 def test_a_near_name_is_one_for_these_gpus() -> None:
-    found = trouble("all-1g.10gbb", GENERATED, EVERY_GPU)
+    found = failure("all-1g.10gbb", GENERATED, EVERY_GPU)
     assert (
         found.message == "no named config 'all-1g.10gbb' (did you mean all-1g.10gb or all-1g.20gb or all-1g.10gb.me?)"
     )
@@ -30,12 +30,20 @@ def test_a_near_name_is_one_for_these_gpus() -> None:
 
 def test_nothing_is_offered_where_nothing_is_for_these_gpus() -> None:
     text = "version: v1\nmig-configs:\n  a100:\n  - {device-filter: '0x20B010DE', devices: all, mig-enabled: false}\n"
-    found = trouble("a10", NamedConfigSource("ConfigMap gpu-operator/custom", text))
+    found = failure("a10", NamedConfigSource("ConfigMap gpu-operator/custom", text))
     assert found.message == "no named config 'a10'"
-    assert found.details == ("there are: none for these GPUs",)
+    assert found.details == ("available: none for these GPUs",)
 
 
 def test_a_misspelt_profile_in_a_file_is_one_of_these_gpus() -> None:
     text = "version: v1\nmig-configs:\n  x:\n  - {devices: all, mig-enabled: true, mig-devices: {1g.0bg: 1}}\n"
-    found = trouble("x", NamedConfigSource("ConfigMap gpu-operator/custom", text))
+    found = failure("x", NamedConfigSource("ConfigMap gpu-operator/custom", text))
     assert found.message.endswith("(did you mean 1g.20gb or 1g.10gb or 1g.10gb+me?)")
+
+
+def test_a_config_for_other_gpus_is_answered_with_the_configs_of_these() -> None:
+    desired = resolve("all-2g.10gb", (GENERATED, EVERY_GPU), H100).desired
+    assert desired is not None
+    assert [(f.rule, f.next_step) for f in desired.failures] == [
+        ("NOTHING_MATCHES", "kubectl get configmap -n gpu-operator gpu-1-mig-config -o yaml")
+    ]

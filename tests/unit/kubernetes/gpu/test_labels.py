@@ -1,4 +1,4 @@
-"""Labels against the figures of gpu-feature-discovery (GFD) and of NVIDIA's GPU Operator documentation."""
+"""Labels against the values of gpu-feature-discovery (GFD) and of NVIDIA's GPU Operator documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gfd_labels import PREFIX, is_own_label, labels
 from aliquot.kubernetes.gpu.label_names import is_name
-from support.simworld import Node
+from support.simnodes import Node
 
 replace = msgspec.structs.replace
 State = tuple[Inventory, Facts]
@@ -21,7 +21,9 @@ OURS = ".aliquot.dev/"
 
 
 def of(node: Node | State, strategy: MigStrategy) -> dict[str, str]:
-    """GFD's labels of a node, without their prefix; every one of them, and every other, must be legal and ours."""
+    """Return GFD's labels of a node, without their prefix. Asserts that these and all other labels are legal and owned
+    by Aliquot.
+    """
     inventory, facts = node.read() if isinstance(node, Node) else node
     found = labels(inventory, facts, strategy, now=1_700_000_000)
     for name, value in found.items():
@@ -41,7 +43,7 @@ def keyed(node: Node | State, strategy: MigStrategy) -> dict[str, str]:
 
 
 def changed(state: State, index: int, change: Callable[[Gpu], Gpu]) -> State:
-    """The node with one GPU otherwise."""
+    """Return the node with one GPU changed."""
     inventory, facts = state
     gpus = tuple(change(g) if g.index == index else g for g in inventory.gpus)
     return replace(inventory, gpus=gpus), facts
@@ -100,7 +102,7 @@ def test_none_counts_gpus_in_mig_mode_whole() -> None:
 
 
 def test_single_two_a100_with_two_halves_each() -> None:
-    """The example of the notes on GFD; memory is what an R470 driver lists."""
+    # The example of the notes on GFD. Memory is the value of an R470 driver.
     inventory, facts = Node("a100-sxm4-40gb*2").cut("all", "3g.20gb*2").read()
     old = tuple(replace(d, memory_mib=19968) for d in facts.mig_devices)
     assert about(of((inventory, replace(facts, mig_devices=old)), "single")) == WHOLE_A100 | {
@@ -120,7 +122,7 @@ def test_single_two_a100_with_two_halves_each() -> None:
 
 
 def test_single_as_the_operator_documents_it() -> None:
-    """GPU Operator with MIG, "Single MIG Strategy" and "Reconfiguring MIG Profiles"."""
+    # GPU Operator with MIG, "Single MIG Strategy" and "Reconfiguring MIG Profiles".
     node = Node("h100-80gb-hbm3").cut("0", "1g.10gb*7")
     expected = {
         "gpu.count": "7",
@@ -139,7 +141,7 @@ def test_single_as_the_operator_documents_it() -> None:
 
 
 def test_mixed_as_the_operator_documents_it() -> None:
-    """GPU Operator with MIG, "Mixed MIG Strategy": all-balanced on one H100."""
+    # GPU Operator with MIG, "Mixed MIG Strategy": all-balanced on one H100.
     node = Node("h100-80gb-hbm3").cut("0", "1g.10gb*2,2g.20gb,3g.40gb")
     found = of(node, "mixed")
     counts = {name: value for name, value in found.items() if name.startswith("mig-") and name.endswith(".count")}
@@ -184,7 +186,7 @@ def test_mixed_says_nothing_of_an_empty_mig_gpu() -> None:
     assert of(node, "mixed") == of(node, "none") | {"mig.strategy": "mixed"}
 
 
-# -- what single cannot name, in the order of GFD's checks; each with a twin that it can
+# -- nodes that single cannot name, in the order of GFD's checks, each with a similar node that it can name
 
 
 def test_single_with_an_empty_gpu() -> None:
@@ -212,7 +214,7 @@ def test_single_with_several_profiles() -> None:
 
 
 def test_an_empty_gpu_comes_before_mode_and_profiles() -> None:
-    """The first MIG GPU names the product, whichever check fails first: GFD takes the first of its list."""
+    # The first MIG GPU names the product, regardless of the check that fails first: GFD takes the first of its list.
     node = Node("a30,a100-sxm4-40gb,a100-sxm4-40gb").cut("1", "empty").cut("2", "1g.5gb,2g.10gb")
     assert of(node, "single")["gpu.product"] == "NVIDIA-A100-SXM4-40GB-MIG-INVALID"
     assert of(node, "single")["gpu.family"] == "ampere"
@@ -222,7 +224,8 @@ def test_an_empty_gpu_comes_before_mode_and_profiles() -> None:
 
 
 def test_the_product_that_speaks_for_a_node_of_several() -> None:
-    """Outside MIG mode before in it, then the most GPUs, then the lowest index: always one of GFD's outcomes."""
+    # GPUs outside MIG mode come before those in it, then the most GPUs, then the lowest index: always a possible result
+    # of GFD.
     node = Node("a30,a100-sxm4-40gb*2,tesla-t4")
     assert about(of(node, "none"), "gpu.product", "gpu.count") == {
         "gpu.product": "NVIDIA-A100-SXM4-40GB",
@@ -234,7 +237,7 @@ def test_the_product_that_speaks_for_a_node_of_several() -> None:
 
 
 def test_one_profile_name_on_two_products() -> None:
-    """GFD counts them together under mixed, and finds single valid; the product with more GPUs is shown."""
+    # GFD counts them together under mixed, and considers single valid. The label shows the product with more GPUs.
     node = Node("h100-80gb-hbm3,a100-sxm4-80gb*2").cut("0", "1g.10gb*7").cut("1-2", "1g.10gb*3")
     assert about(of(node, "mixed"), "mig-1g.10gb.count", "mig-1g.10gb.product", "mig-1g.10gb.multi") == {
         "mig-1g.10gb.count": "13",
@@ -298,14 +301,14 @@ def test_a_node_without_any_such_gpu_has_only_the_time() -> None:
 
 def test_machine_mode_and_clique() -> None:
     inventory, facts = Node("gb200*2").read()
-    told = replace(facts, host_product="NVIDIA GB200 NVL72 (rev. 2)")
-    found = of((inventory, told), "none")
+    reported = replace(facts, host_product="NVIDIA GB200 NVL72 (rev. 2)")
+    found = of((inventory, reported), "none")
     assert (found["gpu.machine"], found["gpu.mode"]) == ("NVIDIA-GB200-NVL72-rev.-2", "compute")
     assert found["gpu.clique"] == facts.gpus[0].clique
     assert of(Node("rtx-a6000"), "none")["gpu.mode"] == "graphics"
     assert of(Node("rtx-a6000,a30"), "none")["gpu.mode"] == "unknown"
     two = (facts.gpus[0], replace(facts.gpus[1], clique="11111111-0000-0000-0000-000000000000.2"))
-    assert "gpu.clique" not in of((inventory, replace(facts, gpus=two)), "none"), "GFD names none where they differ"
+    assert "gpu.clique" not in of((inventory, replace(facts, gpus=two)), "none"), "GFD names none if they differ"
 
 
 def test_a_machine_whose_gpu_is_a_share_of_its_host_s() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.core.config.settings import MigStrategy
 from aliquot.kubernetes.gpu.gfd_labels import labels
-from support.simworld import Node
+from support.simnodes import Node
 
 FOLDER = Path(__file__).parents[3] / "golden/labels"
 WRITE = os.environ.get("ALIQUOT_GOLDEN") == "write"
@@ -30,8 +30,8 @@ NODES: dict[str, tuple[str, MigStrategy, list[tuple[str, str]]]] = {
 def test_whole_label_sets(name: str) -> None:
     template, strategy, cuts = NODES[name]
     node = Node(template)
-    for gpus, wish in cuts:
-        node.cut(gpus, wish)
+    for gpus, desired_gpu in cuts:
+        node.cut(gpus, desired_gpu)
     found = labels(*node.read(), strategy, now=1_700_000_000)
     text = "".join(f"{label}={value}\n" for label, value in sorted(found.items()))
     path = FOLDER / f"{name}.txt"

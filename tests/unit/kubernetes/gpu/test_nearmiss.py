@@ -1,4 +1,4 @@
-"""Labels that do nothing, told from those that are somebody else's."""
+"""Labels without effect, distinguished from labels of other owners."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gfd_labels import PREFIX, labels
 from aliquot.kubernetes.gpu.misspellings import names_whole_product, near_label, near_misses, near_resource, near_value
-from support.simworld import Node
+from support.simnodes import Node
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -21,8 +21,8 @@ PRODUCT = "nvidia.com/gpu.product"
         *("nvidia/mig.config", "nvida.com/mig.config", "nvidia.io/mig.config", "mig.config"),
     ],
 )
-def test_what_was_meant(name: str) -> None:
-    wanted = f"label {name}=all-disabled does nothing: nvidia.com/mig.config was probably meant"
+def test_the_intended_word(name: str) -> None:
+    wanted = f"label {name}=all-disabled has no effect: did you mean nvidia.com/mig.config?"
     assert near_misses({name: "all-disabled", "kubernetes.io/arch": "amd64"}) == (wanted,)
 
 
@@ -82,7 +82,7 @@ def test_another_product_is_another_product(asked: str) -> None:
     assert not near_value(PRODUCT, asked, A100)
 
 
-def test_a_product_that_single_named_anew() -> None:
+def test_a_product_that_single_named_again() -> None:
     present = labels(*Node("a30").cut("0", "1g.6gb*4").read(), "single", now=0)[PRODUCT]
     assert present == "NVIDIA-A30-MIG-1g.6gb"
     assert names_whole_product(A30, present)
@@ -160,7 +160,7 @@ def test_another_label_is_another_label(asked: str, there: str) -> None:
         ("mig-1g5gb", "mig-1g.5gb"),
         ("mig-1g.5gb-me", "mig-1g.5gb.me"),
         ("mig-1c.3g.20g", "mig-1c.3g.20gb"),
-        ("mig-1g.7gb", "mig-1g.5gb"),  # no GPU has it
+        ("mig-1g.7gb", "mig-1g.5gb"),  # no GPU has this profile
     ],
 )
 def test_a_resource_spelled_otherwise(asked: str, there: str) -> None:
@@ -172,7 +172,7 @@ def test_a_resource_spelled_otherwise(asked: str, there: str) -> None:
     ("asked", "there"),
     [
         ("mig-1g.10gb", "mig-1g.5gb"),
-        ("mig-1g.6gb", "mig-1g.5gb"),  # another GPU has it
+        ("mig-1g.6gb", "mig-1g.5gb"),  # another GPU has this profile
         ("mig-1g.5gb.me", "mig-1g.5gb"),
         ("mig-1c.3g.20gb", "mig-3g.20gb"),
         ("pgpu", "gpu"),

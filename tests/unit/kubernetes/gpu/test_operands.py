@@ -1,4 +1,4 @@
-"""Which operands a plan concerns; pausing and restoring them as JSON merge patches of a node."""
+"""Operands that a plan affects, paused and restored as JSON merge patches of a node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLUGIN, EXPORTER, DCGM = (names.DEPLOY_PREFIX + n for n in ("device-plugin", "dc
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386, as the API server merges."""
+    """Apply a merge patch (RFC 7386) as the API server does."""
     if not isinstance(patch, dict):
         return patch
     found = dict(target) if isinstance(target, dict) else {}
@@ -45,7 +45,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def patched(node: NodeMarks, patch: NodePatch) -> NodeMarks:
-    """The node after the server has merged what is really sent, through JSON."""
+    """Return the node after the server has applied the real patch, through JSON."""
     document = {"metadata": {"labels": node.labels, "annotations": node.annotations}, "spec": {}}
     if node.unschedulable:
         document["spec"]["unschedulable"] = True  # type: ignore[assignment]
@@ -54,7 +54,7 @@ def patched(node: NodeMarks, patch: NodePatch) -> NodeMarks:
     return NodeMarks(metadata["labels"], metadata["annotations"], after.get("spec", {}).get("unschedulable", False))
 
 
-def wish(node: Inventory, profile: int | None, *, mig: bool = True) -> Desired:
+def desired_state(node: Inventory, profile: int | None, *, mig: bool = True) -> Desired:
     wanted = () if profile is None else (DesiredInstance(profile, "", (0,)),)
     return Desired((DesiredGpu(node.gpus[0].pci, mig, wanted),))
 
@@ -65,21 +65,21 @@ def named(operands: tuple[Operand, ...]) -> list[str]:
 
 def test_nothing_to_do_pauses_nothing() -> None:
     node = inventory("a100-sxm4-40gb", enabled=True)
-    assert operands_for(plan(node, wish(node, None))) == ()
+    assert operands_for(plan(node, desired_state(node, None))) == ()
 
 
 def test_other_instances_pause_what_looks_once() -> None:
     node = with_instances(inventory("a100-sxm4-40gb", enabled=True), 0, "1g.5gb@0")
-    made = plan(node, wish(node, None))
+    made = plan(node, desired_state(node, None))
     assert made.destroyed == 1
     assert named(operands_for(made)) == ["device-plugin", "gpu-feature-discovery", "dcgm-exporter", "client"]
 
 
 @pytest.mark.parametrize("product", ["a100-sxm4-40gb", "h100-80gb-hbm3"])
 def test_a_mode_change_pauses_what_keeps_gpus_open(product: str) -> None:
-    """With a reset (Ampere) and without one (Hopper)."""
+    # Covers a mode change with a reset (Ampere) and without one (Hopper).
     node = inventory(product)
-    made = plan(node, wish(node, None))
+    made = plan(node, desired_state(node, None))
     assert made.changes
     assert operands_for(made) == OPERANDS
 
@@ -104,7 +104,7 @@ def test_what_was_left_paused_without_a_record_is_healed() -> None:
     assert patched(held, restore(held)).labels == healed
 
 
-def test_what_somebody_changed_meanwhile_is_left() -> None:
+def test_what_changed_meanwhile_is_left() -> None:
     node = NodeMarks({PLUGIN: "true", EXPORTER: "true", DCGM: "true"})
     held = patched(node, pause(node, OPERANDS))
     del held.labels[DCGM]
@@ -113,7 +113,7 @@ def test_what_somebody_changed_meanwhile_is_left() -> None:
 
 
 def test_a_second_pause_keeps_what_the_first_recorded() -> None:
-    """The agent died between the pause and the change, and starts again with a wish that needs less or more."""
+    # The agent died between the pause and the change, and starts again with a request that needs less or more.
     node = NodeMarks({PLUGIN: "custom", DCGM: "true"})
     first = patched(node, pause(node, OPERANDS[:1], requested="a", now=1.0))
     second = patched(first, pause(first, OPERANDS, requested="b", now=2.0))
@@ -132,8 +132,8 @@ def test_an_operand_switched_on_again_meanwhile_is_paused_with_its_new_value() -
 
 
 @pytest.mark.parametrize("cordon", [False, True])
-def test_a_pause_that_somebody_undid_is_made_again(cordon: bool) -> None:
-    """With the value that it had before: the record is the same, and still there is something to do."""
+def test_a_pause_that_was_undone_is_made_again(cordon: bool) -> None:
+    # The operands have their previous values again. The record is unchanged, but the pause must be made again.
     paused = patched(NodeMarks(ALL, {}), pause(NodeMarks(ALL, {}), OPERANDS, requested="w", now=1.0, cordon=cordon))
     undone = msgspec.structs.replace(paused, labels=paused.labels | {PLUGIN: "true"}, unschedulable=False)
     assert patched(undone, pause(undone, OPERANDS, requested="w", now=2.0, cordon=cordon)) == paused
@@ -175,7 +175,7 @@ PAUSES = st.lists(st.tuples(st.sets(st.sampled_from(OPERANDS)), st.booleans(), s
 
 @given(NODES, PAUSES)
 def test_law_restore_undoes_any_pauses(node: NodeMarks, pauses: list[tuple[set[Operand], bool, str]]) -> None:
-    """However many runs paused and died, one restore gives the node back; a second one has nothing to do."""
+    # However many runs paused and died, one restore returns the node to its state. A second one has nothing to do.
     now = node
     for operands, cordon, text in pauses:
         now = patched(now, pause(now, operands, cordon=cordon, requested=text))
@@ -190,7 +190,9 @@ def test_law_restore_undoes_any_pauses(node: NodeMarks, pauses: list[tuple[set[O
 
 
 @given(NODES, st.sets(st.sampled_from(OPERANDS)), st.dictionaries(st.sampled_from(list(ALL)), VALUES))
-def test_law_restore_never_overwrites_somebody(node: NodeMarks, operands: set[Operand], edits: dict[str, str]) -> None:
+def test_law_restore_never_overwrites_a_foreign_change(
+    node: NodeMarks, operands: set[Operand], edits: dict[str, str]
+) -> None:
     held = patched(node, pause(node, operands))
     meddled = msgspec.structs.replace(held, labels={**held.labels, **edits})
     after = patched(meddled, restore(meddled))

@@ -1,4 +1,4 @@
-"""Who may give back what was paused."""
+"""Ownership of a pause: which agent may restore the operands."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def test_a_dead_agents_record_is_taken_over() -> None:
 class Before(msgspec.Struct, frozen=True, omit_defaults=True):
     """The record as versions before owners read and write it."""
 
-    former: dict[str, str] = {}
+    previous: dict[str, str] = msgspec.field(name="former", default_factory=dict)
     cordoned: bool = False
-    wish: str = ""
+    request: str = msgspec.field(name="wish", default="")
     since: float = 0.0
 
 
 def test_an_older_agent_reads_the_record_and_drops_its_owner() -> None:
     text = paused(OTHER_LOCK).annotations[names.PAUSE_ANNOTATION]
     read = msgspec.json.decode(text, type=Before)
-    assert read.former == {PLUGIN: "true"}
+    assert read.previous == {PLUGIN: "true"}
     again = NodeMarks({PLUGIN: names.PAUSED}, {names.PAUSE_ANNOTATION: msgspec.json.encode(read).decode()})
     assert restore(again, ME).labels == {PLUGIN: "true"}

@@ -1,4 +1,4 @@
-"""Waiting for operand pods and evicting holders: bounds, refusals, budgets, pods that come back."""
+"""Waiting for operand pods and evicting holders: limits, refusals, budgets, pods that return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLIENT = {"nvidia.com/gpu.deploy.client": "true"}
 PLUGIN = pod(
     "plugin", namespace="gpu-operator", labels={"app": "nvidia-device-plugin-daemonset"}, owner="DaemonSet/plugin"
 )
-AWAY = ApiUnavailableError("the API server did not answer")
+UNAVAILABLE = ApiUnavailableError("the API server did not answer")
 
 
 def test_which_pods_are_awaited() -> None:
@@ -39,7 +39,7 @@ def test_which_pods_are_awaited() -> None:
     assert [p.metadata.name for p in (*awaited, *others) if without(p)] == ["plugin"]
 
 
-def test_nobody_there_costs_one_request() -> None:
+def test_no_holder_costs_one_request() -> None:
     api = Pods(pod("user"), msgspec.structs.replace(PLUGIN, status=pod("x", phase="Failed").status))
     began = time.monotonic()
     waited = asyncio.run(await_gone(api, NODE, OURS, WaitLimit(300.0, 1.0)))
@@ -59,7 +59,7 @@ def test_pods_that_take_a_while() -> None:
 
 
 def test_a_cache_that_is_ahead_of_itself_is_not_believed() -> None:
-    """The first look finds a pod, the server's cache says that there is none: the store is asked again."""
+    # The first read finds a pod, but the server's cache has none: the agent reads the store itself.
     api = Pods(PLUGIN)
     api.cache = ()
     waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
@@ -69,7 +69,7 @@ def test_a_cache_that_is_ahead_of_itself_is_not_believed() -> None:
 
 
 def test_a_wait_that_ends_before_the_store_has_answered_names_who_was_there() -> None:
-    """What the cache alone says is not reported either."""
+    # A result of the cache only is not reported either.
 
     class Slow(Pods):
         async def list(self, *words: Any, **given: Any) -> Any:
@@ -92,21 +92,21 @@ def test_who_remains_is_named() -> None:
     assert waited.sentence.endswith("and 2 more")
 
 
-def test_an_api_server_that_is_away_is_asked_again() -> None:
+def test_an_api_server_that_is_unavailable_is_asked_again() -> None:
     api = Pods()
-    api.failing = [AWAY] * 3
+    api.failing = [UNAVAILABLE] * 3
     assert asyncio.run(await_gone(api, NODE, OURS, LONG)).gone
     assert len(api.calls) == 4
 
 
-def test_an_api_server_that_stays_away_is_reported() -> None:
+def test_an_api_server_that_stays_unavailable_is_reported() -> None:
     api = Pods()
-    api.failing = [AWAY] * 1000
+    api.failing = [UNAVAILABLE] * 1000
     with pytest.raises(ApiUnavailableError):
         asyncio.run(await_gone(api, NODE, OURS, SOON))
 
 
-def test_a_missing_right_is_told_at_once() -> None:
+def test_a_missing_right_is_reported_at_once() -> None:
     api = Pods()
     api.failing = [ForbiddenError("no")]
     with pytest.raises(ForbiddenError):
@@ -122,11 +122,11 @@ def test_a_request_that_hangs_is_bounded() -> None:
     api.hanging = True
     waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
     assert (waited.end, waited.remaining) == (WaitEnd.TIMED_OUT, ())
-    assert "not known" in waited.sentence
+    assert "unknown" in waited.sentence
 
 
 @pytest.mark.parametrize("hanging", [False, True])
-def test_a_newer_wish_ends_the_wait_at_once(hanging: bool) -> None:
+def test_a_newer_request_ends_the_wait_at_once(hanging: bool) -> None:
     async def run() -> tuple[WaitEnd, WaitEnd, float]:
         event = asyncio.Event()
         bound = WaitLimit(300.0, 60.0, event)
@@ -152,7 +152,7 @@ def test_validators_are_deleted_by_label_and_namespace() -> None:
         pod("mine", labels=cuda),
         pod("far", namespace="gpu-operator", labels=cuda, node="gpu-2"),
     )
-    api.failing = [AWAY]
+    api.failing = [UNAVAILABLE]
     deleted = asyncio.run(delete_validators(api, NODE, VALIDATORS_BEFORE, ("gpu-operator",), LONG))
     assert deleted == ("gpu-operator/cuda", "gpu-operator/plugin-check")
     assert {k[1] for k, p in api.pods.items() if p.metadata.deletion_timestamp is None} == {"mine", "far"}
@@ -215,12 +215,12 @@ def test_pods_that_would_come_back(force: bool) -> None:
     if force:
         assert result.gone == ("team/d",)
     else:
-        assert reasons["d"] == "DaemonSet logs would make it again at once"
+        assert reasons["d"] == "DaemonSet logs would create it again at once"
         assert [call for call in api.calls if not call.startswith("get")] == []
 
 
 def test_a_pod_made_again_under_the_same_name_is_another() -> None:
-    """A StatefulSet: the successor is neither awaited nor evicted."""
+    # In a StatefulSet, the agent neither waits for the successor nor evicts it.
 
     async def run() -> tuple[tuple[str, ...], list[str]]:
         api = Pods(pod("db-0"))
@@ -268,5 +268,5 @@ def test_a_pod_that_is_leaving_already_is_awaited() -> None:
 
 def test_eviction_goes_on_when_the_api_server_comes_back() -> None:
     api = Pods(pod("a"))
-    api.failing = [AWAY, AWAY]
+    api.failing = [UNAVAILABLE, UNAVAILABLE]
     assert asyncio.run(evict(api, [("team", "a")], LONG)).gone == ("team/a",)

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them."""
+"""Quantities in Kubernetes' notation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aliquot.kubernetes.gpu.quantity import read, total
     ],
 )
 def test_sums_are_written_in_the_canonical_form(texts: list[str], expected: str) -> None:
-    """Expected values: those of apimachinery's resource.Quantity."""
+    # The expected values are those of apimachinery's resource.Quantity.
     assert str(total(texts)) == expected
 
 

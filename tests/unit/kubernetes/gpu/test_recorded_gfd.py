@@ -1,9 +1,9 @@
-"""What NVIDIA's own programs answered on the same simulated nodes, through the NVML ABI.
+"""Answers of NVIDIA's own programs on the same simulated nodes, through the NVML ABI.
 
-``tests/recorded/gfd/v0.20.0.jsonl``: gpu-feature-discovery of NVIDIA/k8s-device-plugin v0.20.0 (commit 1b826acc) and
-that plugin's own list of devices, run on nodes of the simulator. They are unchanged but for where the kernel's table of
-capability minors lies: a file that follows the formula of the MIG User Guide stood in for it. Left out: the time, and
-gpu.mode, which needs the machine's sysfs.
+``tests/recorded/gfd/v0.20.0.jsonl`` holds the output of gpu-feature-discovery of NVIDIA/k8s-device-plugin v0.20.0
+(commit 1b826acc), and that plugin's own list of devices, on nodes of the simulator. The programs are unchanged except
+for the path of the kernel's table of capability minors, which was replaced by a file that follows the formula of the
+MIG User Guide. The time and gpu.mode, which needs the host's sysfs, are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from aliquot.core.config.settings import MigStrategy
 from aliquot.kubernetes.gpu.device_resources import offer
 from aliquot.kubernetes.gpu.gfd_labels import PREFIX, labels
-from support.simworld import Node
+from support.simnodes import Node
 
 FILE = Path(__file__).parents[3] / "recorded/gfd/v0.20.0.jsonl"
 BY_CHANCE = {"h100-80gb-hbm3,a100-sxm4-80gb*2", "a10,a16"}
@@ -25,7 +25,9 @@ ONLY_OURS = {PREFIX + name for name in ("gfd.timestamp", "gpu.mode", "gpu.presen
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One run. ``devices``: ``resource index uuid [paths]``, sorted; ``refused``: why the plugin gave none at all."""
+    """A run. ``devices`` are the sorted lines ``resource index uuid [paths]``. ``refused`` is the reason why the plugin
+    offered none.
+    """
 
     node: str
     cuts: tuple[tuple[str, str], ...]
@@ -36,12 +38,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return " ".join((self.node, *(f"{gpus}:{wish}" for gpus, wish in self.cuts), self.strategy))
+        return " ".join((self.node, *(f"{gpus}:{request}" for gpus, request in self.cuts), self.strategy))
 
     def again(self) -> Node:
         node = Node(self.node)
-        for gpus, wish in self.cuts:
-            node.cut(gpus, wish)
+        for gpus, desired_gpu in self.cuts:
+            node.cut(gpus, desired_gpu)
         return node
 
 
@@ -61,10 +63,10 @@ def test_as_recorded(row: Row) -> None:
     found = offer(inventory, facts, row.strategy)
     devices = [f"{r.name} {d.index} {d.id} [{' '.join(d.paths)}]" for r in found.resources for d in r.devices]
     if "does not match any resource patterns" in row.refused:
-        assert (len(devices), found.refusals) == (4, ()), "compute instances do not take the others away"
+        assert (len(devices), found.refusals) == (4, ()), "compute instances do not remove the other devices"
     else:
         assert sorted(devices) == list(row.devices)
-        assert found.refusals or not row.refused, "what they refuse, we refuse with a sentence"
+        assert found.refusals or not row.refused, "Aliquot refuses the same, with a sentence"
 
 
 def test_the_recording_has_what_it_claims() -> None:

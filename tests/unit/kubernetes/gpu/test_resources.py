@@ -1,4 +1,4 @@
-"""Resource names and devices as NVIDIA's plugin has them, and what one bad GPU must not do to the others."""
+"""Resource names and devices as NVIDIA's plugin has them, and the isolation of one bad GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, VirtualFunction
 from aliquot.kubernetes.gpu.device_resources import ResourceOffer, offer, resource_counts
-from support.simworld import Node
+from support.simnodes import Node
 
 replace = msgspec.structs.replace
 State = tuple[Inventory, Facts]
@@ -75,14 +75,14 @@ def test_single() -> None:
 
 
 def test_single_refuses_what_nvidia_s_plugin_refuses() -> None:
-    """Each takes the whole node's resources away, as a sentence says; the next line mends it."""
+    # Each case withdraws all resources of the node. A sentence reports it, and the next step fixes it.
     node = Node("a100-sxm4-40gb*2").cut("0", "3g.20gb").cut("1", "empty")
-    head = "nothing is offered under strategy single: "
+    head = "strategy single offers nothing on this node: "
     assert made(node, "single") == ResourceOffer(
-        (), (head + "MIG mode is on for GPU 1 (0000:02:00.0), with no MIG device",)
+        (), (head + "MIG mode is enabled for GPU 1 (0000:02:00.0) without any MIG device",)
     )
     node.cut("1", "disabled")
-    fault = "MIG mode is on for GPU 0 (0000:01:00.0) and off for GPU 1 (0000:02:00.0)"
+    fault = "MIG mode is enabled for GPU 0 (0000:01:00.0) and disabled for GPU 1 (0000:02:00.0)"
     assert made(node, "single") == ResourceOffer((), (head + fault,))
     node.cut("1", "3g.20gb,1g.5gb")
     fault = "there are MIG devices of several profiles: 1g.5gb, 3g.20gb"
@@ -92,18 +92,18 @@ def test_single_refuses_what_nvidia_s_plugin_refuses() -> None:
 
 
 def test_single_says_the_first_of_several_faults() -> None:
-    """In the order of gpu-feature-discovery's checks; many GPUs are counted, not told one by one."""
+    # The order is that of gpu-feature-discovery's checks. Many GPUs are reported by number, not individually.
     node = Node("a100-sxm4-40gb*8").cut("1", "3g.20gb,1g.5gb").cut("2", "empty")
-    assert "MIG mode is on for GPU 2 (0000:47:00.0), with no MIG device" in made(node, "single").refusals[0]
+    assert "MIG mode is enabled for GPU 2 (0000:47:00.0) without any MIG device" in made(node, "single").refusals[0]
     node.cut("2", "2g.10gb")
-    off = "off for 6 GPUs (indexes 0, 3, 4, 5, 6, 7)"
+    off = "disabled for 6 GPUs (indexes 0, 3, 4, 5, 6, 7)"
     assert made(node, "single").refusals[0].endswith(f"and {off}")
     node.cut("all", "3g.20gb").cut("2", "2g.10gb")
     assert made(node, "single").refusals[0].endswith("several profiles: 2g.10gb, 3g.20gb")
 
 
 def test_single_refuses_equal_names_of_different_sizes() -> None:
-    """Valid for gpu-feature-discovery, refused by the plugin: 1g.10gb of an H100 has other engines than an A100's."""
+    # gpu-feature-discovery accepts them, but the plugin refuses: 1g.10gb of an H100 has other engines than an A100's.
     node = Node("h100-80gb-hbm3,a100-sxm4-80gb").cut("0", "1g.10gb*7").cut("1", "1g.10gb*7")
     (sentence,) = made(node, "single").refusals
     assert sentence.endswith(
@@ -137,7 +137,7 @@ def test_mixed_with_an_empty_gpu_offers_the_others() -> None:
     node = Node("a100-sxm4-40gb*3").cut("0", "empty").cut("1", "3g.20gb")
     found = made(node, "mixed")
     assert indexes(found) == {GPU: ["2"], "nvidia.com/mig-3g.20gb": ["1:0"]}
-    assert found.refusals == ("GPU 0 (0000:01:00.0) offers nothing: it has MIG mode on and no MIG device",)
+    assert found.refusals == ("GPU 0 (0000:01:00.0) offers nothing: MIG mode is enabled, but it has no MIG device",)
 
 
 # -- one bad GPU
@@ -148,13 +148,13 @@ def test_mixed_with_an_empty_gpu_offers_the_others() -> None:
     ("change", "reason"),
     [
         ({"lost": True}, "it has fallen off the bus"),
-        ({"passthrough": True}, "it is passed through to virtual machines"),
-        ({"vgpus": ("a", "b")}, "it is shared out as vGPUs (2 in use)"),
-        ({"virtual": SHARED}, "it belongs to virtual machines (virtual functions are on)"),
+        ({"passthrough": True}, "it is passed through to VMs"),
+        ({"vgpus": ("a", "b")}, "it is divided into vGPUs (2 in use)"),
+        ({"virtual": SHARED}, "it is reserved for VMs (its virtual functions are enabled)"),
         ({"minor": -1}, "it has no device node"),
     ],
 )
-def test_a_gpu_that_containers_cannot_have_takes_no_other_away(
+def test_a_gpu_that_containers_cannot_have_hides_no_other(
     strategy: MigStrategy, change: dict[str, object], reason: str
 ) -> None:
     found = made(changed(Node("a100-sxm4-40gb*3").read(), 1, lambda g: replace(g, **change)), strategy)
@@ -172,7 +172,7 @@ def test_a_gpu_without_facts_is_not_offered() -> None:
     inventory, facts = Node("a30*2").read()
     found = made((inventory, replace(facts, gpus=facts.gpus[1:])), "mixed")
     assert indexes(found) == {GPU: ["1"]}
-    assert "did not answer" in found.refusals[0]
+    assert "could not be read" in found.refusals[0]
 
 
 def test_health() -> None:
@@ -184,14 +184,14 @@ def test_health() -> None:
     assert health == {GPU: [False], "nvidia.com/mig-3g.20gb": [False, False, True, False]}
 
 
-def test_a_gpu_divided_anew_between_two_reads() -> None:
-    """Facts and inventory are two reads: what only one of them has is left out until the next look."""
+def test_a_gpu_divided_again_between_two_reads() -> None:
+    # Facts and inventory are two reads: a device that only one of them contains is left out until the next read.
     node = Node("a100-sxm4-40gb*2").cut("0", "3g.20gb*2")
     _, old = node.read()
     inventory, new = node.cut("0", "3g.20gb,1g.5gb").read()
     found = made((inventory, old), "mixed")
     assert sizes(found) == {GPU: 1, "nvidia.com/mig-3g.20gb": 1}
-    assert found.refusals[0].endswith("is not offered: the GPU was divided anew while it was read")
+    assert found.refusals[0].endswith("is not offered: the GPU was repartitioned while it was read")
     assert made((inventory, new), "mixed").refusals == ()
 
 
@@ -204,19 +204,19 @@ def test_another_device_at_the_same_place() -> None:
 
 
 def test_the_capabilities_that_open_everything_are_never_given_out() -> None:
-    """nvidia-cap1 and nvidia-cap2 are mig/config and mig/monitor; an inventory that says so is wrong."""
+    # nvidia-cap1 and nvidia-cap2 are mig/config and mig/monitor. An inventory that assigns them is wrong.
 
     def wrong(gpu: Gpu) -> Gpu:
         return replace(gpu, instances=tuple(replace(i, capability_minor=1) for i in gpu.instances))
 
     found = made(changed(Node("a30").cut("0", "1g.6gb").read(), 0, wrong), "mixed")
     assert [r.devices for r in found.resources] == [()]
-    assert found.refusals[0].endswith("its capability device nodes are not known")
+    assert found.refusals[0].endswith("its capability device nodes are unknown")
 
 
-def test_a_name_that_kubernetes_refuses_takes_no_other_away() -> None:
+def test_a_name_that_kubernetes_refuses_hides_no_other() -> None:
     inventory, facts = Node("a100-sxm4-40gb").cut("0", "3g.20gb,1g.5gb").read()
     strange = tuple(replace(d, profile="1g." + "5" * 60 + "gb") if d.ci_slices == 1 else d for d in facts.mig_devices)
     found = made((inventory, replace(facts, mig_devices=strange)), "mixed")
     assert sizes(found) == {"nvidia.com/mig-3g.20gb": 1}
-    assert "is not a legal resource name" in found.refusals[0]
+    assert "is not a valid resource name" in found.refusals[0]

@@ -1,4 +1,4 @@
-"""Names that existing virtual machines and Harvester's user interface rely on."""
+"""Names that existing VMs and Harvester's user interface rely on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_object_is_named_after_node_and_address() -> None:
     ],
 )
 def test_the_resource_of_a_vgpu_keeps_case_and_hyphens(type_name: str, resource: str) -> None:
-    """Conformance A3."""
+    # Conformance A3.
     assert names.vgpu_resource(type_name) == resource
 
 
@@ -44,7 +44,7 @@ LONG = "AD102GL VIRTUAL FUNCTION OF A PRODUCT NAME AS LONG AS"
     ],
 )
 def test_the_resource_of_a_function(vendor: str, product: str, word: str | None) -> None:
-    """Conformance A8: blanks, names that are no names, and sockets that would be too long."""
+    # Conformance A8: spaces, invalid names, and sockets whose path would be too long.
     expected = word or "intel.com/82599_ETHERNET_CONTROLLER_VIRTUAL_FUNCTION"
     assert names.pci_resource(vendor, product, "20b0") == expected
 

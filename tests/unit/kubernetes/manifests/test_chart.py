@@ -1,4 +1,4 @@
-"""The Helm chart: its values, and where they go. What Helm makes of it is in tests/system/kubernetes/test_helm.py."""
+"""The Helm chart: its values, and where they go. Helm's output is tested in tests/system/kubernetes/test_helm.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTION = re.compile(r"{{-?\s*(.*?)\s*-?}}", re.DOTALL)
 
 
 def paths(value: Any, prefix: str = "") -> set[str]:
-    """Every path of a values file; lists and empty mappings are leaves."""
+    """Return every path of a values file. Lists and empty mappings are leaves."""
     if not isinstance(value, dict) or not value:
         return {prefix}
     return {found for key, each in value.items() for found in paths(each, f"{prefix}.{key}")}
@@ -52,7 +52,7 @@ def test_every_value_is_described_and_used() -> None:
 
 
 def test_templates_are_balanced() -> None:
-    """Each block is closed in the file that opens it."""
+    # Each block is closed in the file that opens it.
     for name, text in TEMPLATES.items():
         depth = 0
         for action in ACTION.findall(text):
@@ -63,12 +63,12 @@ def test_templates_are_balanced() -> None:
 
 
 def test_the_namespace_is_the_releases() -> None:
-    """No template keeps the namespace of the plain manifests."""
+    # No template contains the namespace of the plain manifests.
     assert not [name for name, text in TEMPLATES.items() if "gpu-operator" in text.lower().replace("gpu operator", "")]
 
 
 def test_objects_of_the_chart_are_those_of_the_manifests() -> None:
-    """Kinds and names of each file; Helm makes the namespace itself."""
+    # Compares kinds and names of each file. Helm creates the namespace itself.
     head = re.compile(r"^kind: (\w+)\nmetadata:\n  name: (.+)$", re.MULTILINE)
     ternary = re.compile(r"""'{{ \(ternary "(\S+)" "(\S+)" \.Values\.besideOperator\) }}'""")
     machines = {path.name: path.read_text() for path in (CHART.parents[1] / "kubernetes-machines").rglob("*.yaml")}

@@ -1,4 +1,4 @@
-"""The manifests: made from code, with the names that others rely on."""
+"""Manifests: generated from code, with the names that other components rely on."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_the_files_are_what_the_code_says() -> None:
 
 
 def test_the_files_say_what_the_objects_say() -> None:
-    """Comments and literal blocks add nothing and lose nothing."""
+    # Comments and literal blocks add nothing and lose nothing.
     for folder, files in FOLDERS.items():
         for name, objects in files.items():
             assert list(yaml.safe_load_all((ROOT / f"deploy/{folder}/{name}.yaml").read_text())) == objects
 
 
 def test_an_agents_pod_outlasts_the_longest_driver_call_of_a_change() -> None:
-    """Kubelet kills what has not ended by then, and the change would stay half done."""
+    # The kubelet kills a process that has not ended by then, which would leave the change half done.
     longest = max(SLOW_WRITE_S, *(bound + KILLED_S for bound in (RESET_TIMEOUT_S, SRIOV_MANAGE_S, WRITE_TIMEOUT_S)))
     assert longest + EXIT_S + CLOSE_S + 60 <= AGENT_GRACE_S
     sets = [item for item in EACH if item["kind"] == "DaemonSet"]
@@ -77,7 +77,7 @@ def key(item: Any) -> tuple[str, str, str]:
 
 
 def test_what_both_folders_have_is_the_same_in_both() -> None:
-    """So that applying one after the other changes nothing back and forth."""
+    # Applying one after the other then changes nothing back and forth.
     containers, machines = ({key(item): item for item in items} for items in (OBJECTS, MACHINES))
     both = containers.keys() & machines.keys()
     assert ("Deployment", "aliquot-controller", "gpu-operator") in both
@@ -86,7 +86,7 @@ def test_what_both_folders_have_is_the_same_in_both() -> None:
 
 
 def test_nothing_beside_the_operator_has_a_name_that_it_deletes() -> None:
-    """Its MIG manager's, in its namespace. The pods are found as ever."""
+    # The operator deletes the objects of its MIG manager by name, in its namespace. The pods are found as before.
     objects = [item for items in bundle.files(beside_operator()).values() for item in items]
     taken = {("DaemonSet", "nvidia-mig-manager"), ("ConfigMap", "default-mig-parted-config")}
     taken |= {("ConfigMap", "default-gpu-clients"), ("ServiceAccount", "nvidia-mig-manager")}
@@ -127,7 +127,7 @@ def test_variables_have_the_peers_names() -> None:
     }
 
 
-def test_the_devices_agent_sees_the_host_as_it_is_told() -> None:
+def test_the_devices_agent_sees_the_host_as_configured() -> None:
     pod = one("DaemonSet", "aliquot-devices", MACHINES)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
@@ -143,7 +143,7 @@ def test_the_devices_agent_sees_the_host_as_it_is_told() -> None:
 
 
 def test_the_controller_serves_machines_where_its_map_says_so() -> None:
-    """Its pod is the same in both folders; the ConfigMap is in one."""
+    # Its pod is the same in both folders. Only one of them contains the ConfigMap.
     entries = one("Deployment", "aliquot-controller")["spec"]["template"]["spec"]["containers"][0]["env"]
     found = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "configMapKeyRef" in e["valueFrom"]}
     assert found.keys() <= {option.env for option in CONTROLLER.options}
@@ -171,7 +171,7 @@ def test_mounts_and_volumes_belong_together() -> None:
     assert plain["HOST_ROOT_MOUNT"] == mounts["host"]["mountPath"]
 
 
-def test_probes_ask_the_port_that_the_program_is_told() -> None:
+def test_probes_ask_the_port_that_the_program_serves() -> None:
     for kind, name in (
         ("DaemonSet", "nvidia-mig-manager"),
         ("Deployment", "aliquot-controller"),
@@ -192,7 +192,7 @@ def test_the_controller_has_no_privileges() -> None:
 
 
 HOST_PATHS = {
-    # of an agent's pod: whether it may write there
+    # path: whether the agent's pod may write there
     "/": False,
     "/dev": True,
     "/sys": True,
@@ -238,7 +238,7 @@ def test_rights_are_spelled_out() -> None:
 
 
 def test_a_cluster_without_virtual_machines_gives_no_right_to_them() -> None:
-    """The page's, which is optional, sees machines as soon as there are some."""
+    # The page is optional: it reads VMs as soon as there are some.
     roles = [i for i in OBJECTS if i["kind"] in ("Role", "ClusterRole")]
     rules = [r for i in roles if not i["metadata"]["name"].startswith(DASHBOARD) for r in i["rules"]]
     assert not [rule for rule in rules if {"kubevirt.io", "admissionregistration.k8s.io"} & set(rule["apiGroups"])]
@@ -262,7 +262,7 @@ def test_the_nine_services_of_the_operator() -> None:
 def test_the_settings_map_says_nothing_and_shows_everything() -> None:
     text = one("ConfigMap", names.SETTINGS_MAP)["data"]["settings.yaml"]
     assert settings_text.read(text, "f") == Layer("f")
-    bare = "\n".join(line.removeprefix("# ") for line in text.splitlines() if "What is said" not in line)
+    bare = "\n".join(line.removeprefix("# ") for line in text.splitlines() if "Settings of all nodes" not in line)
     shown = settings_text.read(bare, "f")
     assert {key.field for key in settings_text.KEYS} <= set(shown.values)
 

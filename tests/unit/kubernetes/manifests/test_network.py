@@ -1,4 +1,4 @@
-"""Who reaches the pods over the network, by the NetworkPolicies of each folder."""
+"""Network access to the pods, by the NetworkPolicies of each folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MONITORING = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name
 
 
 def reach(policies: list[Any], template: Any) -> dict[str, Any]:
-    """By port of a pod's container: everybody (True), nobody (False), or the peers that may come."""
+    """Return the access for each port of a pod's container: all (True), none (False), or the allowed peers."""
     labels = template["metadata"]["labels"]
     chosen = [p["spec"] for p in policies if p["spec"]["podSelector"]["matchLabels"].items() <= labels.items()]
     (spec,) = chosen
@@ -27,7 +27,7 @@ def reach(policies: list[Any], template: Any) -> dict[str, Any]:
     found: dict[str, Any] = dict.fromkeys(names, False)
     for rule in spec["ingress"]:
         for port in rule["ports"]:
-            assert port["port"] in names, "a rule about a port that no container has"
+            assert port["port"] in names, "a rule for a port that no container has"
             found[port["port"]] = rule.get("from", True)
     return found
 
@@ -39,7 +39,7 @@ def test_metrics_are_for_prometheus_and_webhooks_for_the_api_server(folder: str)
     pods = {i["metadata"]["name"]: i["spec"]["template"] for i in objects if i["kind"] in ("DaemonSet", "Deployment")}
     assert len(pods) == len(policies) == 3
     for name, template in pods.items():
-        # A pod in the node's network is outside every NetworkPolicy.
+        # NetworkPolicies do not apply to a pod in the node's network.
         assert not template["spec"].get("hostNetwork"), name
         expected: dict[str, Any] = {"http": [MONITORING]}
         if name == "aliquot-controller":

@@ -1,4 +1,4 @@
-"""The rounds of an agent: how long it rests between them, what ends a rest, and what becomes of a failure."""
+"""Rounds of an agent: the pauses between them, events that end a pause, and the handling of a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 
 @pytest.fixture
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the loop rested each time; it does not wait."""
+    """Record how long the loop paused each time, without waiting."""
     found: list[float] = []
 
     async def rest(event: asyncio.Event, seconds: float) -> None:
@@ -73,8 +73,8 @@ def test_it_counts_as_alive_until_the_end_of_its_rest(monkeypatch: pytest.Monkey
 
 def test_failures_are_tried_again_later_each_time_until_one_succeeds(rests: list[float]) -> None:
     loop = AgentLoop()
-    away = AliquotError("the server is away", next_step="wait")
-    play(loop, away, away, ApiError("too many requests", retry_after_s=7.0), 0.5, away)
+    unavailable = AliquotError("the server is away", next_step="wait")
+    play(loop, unavailable, unavailable, ApiError("too many requests", retry_after_s=7.0), 0.5, unavailable)
     assert rests == [1, 2, 7.0, 0.5, 1]
     assert loop.error == "the server is away | next: wait"
 

@@ -1,4 +1,4 @@
-"""An agent as a process: what is served, what is begun under the lock, and the order in which it is taken apart."""
+"""An agent as a process: its server, the work under the lock, and the order of its shutdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliquot.kubernetes.virtual_machines.agent.main import DevicesAgent
 
 
 class Work:
-    """An agent that notes what is asked of it, and ends at once."""
+    """An agent that records its calls, and ends immediately."""
 
     remarks: Sequence[str] = ("a remark",)
     problem, status = "", "ok"
@@ -36,7 +36,6 @@ class Work:
             lock=SimpleNamespace(waiting="", take=self._take, close=lambda: self.done.append("lock")),
             offering=SimpleNamespace(close=self._noting("offering")),
             api=SimpleNamespace(aclose=self._noting("api")),
-            hang=None,
             document_publisher=SimpleNamespace(problem=""),
         )
         self._held = held
@@ -123,12 +122,12 @@ def test_a_port_that_is_taken_names_the_command_with_another() -> None:
     asyncio.run(play())
 
 
-def test_the_first_reason_for_which_an_agent_is_not_ready_is_told() -> None:
+def test_the_first_reason_for_which_an_agent_is_not_ready_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     run = AgentRun(work)
     work.context.document_publisher.problem = "exceeded quota"
-    said = b"ok, but the node's document was not written: exceeded quota\n"
-    assert run._readyz({})[:3] == (200, "text/plain", said), "an agent that cannot write the document is ready"
+    answer = b"ok, but the node's document was not written: exceeded quota\n"
+    assert run._readyz({})[:3] == (200, "text/plain", answer), "an agent that cannot write the document is ready"
     work.context.document_publisher.problem = ""
     work.status = "idle: another one works"
     assert run._readyz({})[:3] == (200, "text/plain", b"idle: another one works\n")
@@ -136,16 +135,17 @@ def test_the_first_reason_for_which_an_agent_is_not_ready_is_told() -> None:
     assert run._readyz({})[:3] == (503, "text/plain", b"the server is away\n")
     work.context.lock.waiting = "another agent works"
     assert run._readyz({})[2] == b"another agent works\n"
-    work.context.hang = DriverHangsError("the driver has not returned")
+    hang = DriverHangsError("the driver has not returned")
+    monkeypatch.setattr("aliquot.foundation.driver_calls.current_hang", lambda: hang)
     assert run._readyz({})[2] == b"the driver has not returned\n"
 
 
 @pytest.mark.parametrize("agent", [LabelAgent, DevicesAgent])
 def test_what_an_agent_has_not_read_comes_before_what_it_has_not_done(agent: Any) -> None:
-    corner = SimpleNamespace(unavailable="the server is away", unsynced="Node", node=None, name="gpu-1")
+    informer = SimpleNamespace(unavailable="the server is away", unsynced="Node", node=None, name="gpu-1")
     me = SimpleNamespace(
-        informer=corner,
-        informers=corner,
+        informer=informer,
+        informers=informer,
         context=SimpleNamespace(loop=SimpleNamespace(error="a round failed"), offering=SimpleNamespace(problem="")),
         publisher=SimpleNamespace(problem="refused"),
         allocations=SimpleNamespace(error="refused"),
@@ -155,9 +155,9 @@ def test_what_an_agent_has_not_read_comes_before_what_it_has_not_done(agent: Any
         return str(agent.problem.fget(me))
 
     assert problem() == "the server is away"
-    corner.unavailable = ""
+    informer.unavailable = ""
     assert "not read yet" in problem()
-    corner.unsynced, corner.node = "", object()
+    informer.unsynced, informer.node = "", object()
     assert problem() == "a round failed"
     me.context.loop.error = ""
     assert problem() == "refused"

@@ -1,4 +1,6 @@
-"""What kubelet is offered: plugins that are made again where devices are given another way, and closed in the end."""
+"""Device offers to the kubelet: plugins are created again if devices are passed in another way, and closed in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 
 
 class Plugins:
-    """Device plugins that note what is asked of them."""
+    """Device plugins that record their calls."""
 
     made: list[Plugins]
 

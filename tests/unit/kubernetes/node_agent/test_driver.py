@@ -1,4 +1,4 @@
-"""Which driver root the agent takes, on trees made for it."""
+"""Choice of the driver root by the agent, on trees made for the test."""
 
 from __future__ import annotations
 

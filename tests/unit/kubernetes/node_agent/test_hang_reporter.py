@@ -1,10 +1,11 @@
-"""When a driver call that hangs is reported, and how often where the report is refused."""
+"""Reports of a driver call that hangs: their time, and their number if the API server refuses them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from unittest import mock
 
 from aliquot.errors import DriverHangsError
 from aliquot.kubernetes.client.errors import ApiError
@@ -14,14 +15,14 @@ HANG = DriverHangsError("the driver has not returned from reading")
 
 
 class Bench:
-    """A reporter with a clock of its own, polled once a second. ``refuses`` is what the API server answers."""
+    """A reporter with its own clock, polled once a second. ``refuses`` is the API server's answer."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.hang: DriverHangsError | None = None
         self.refuses: ApiError | None = None
         self.reports: list[tuple[float, DriverHangsError | None]] = []
-        self.reporter = HangReporter(lambda: self.hang, self.report, lambda: self.now)
+        self.reporter = HangReporter(self.report, lambda: self.now)
 
     async def report(self, error: DriverHangsError | None) -> None:
         self.reports.append((self.now, error))
@@ -29,7 +30,7 @@ class Bench:
             raise self.refuses
 
     async def passes(self, seconds: int) -> list[DriverHangsError | None]:
-        """What is reported meanwhile."""
+        """Return the reports of these seconds."""
         before = len(self.reports)
         for _ in range(seconds):
             self.now += 1.0
@@ -43,7 +44,8 @@ def played(play: Callable[[Bench], Awaitable[None]]) -> Bench:
     async def run() -> None:
         await play(bench)
 
-    asyncio.run(run())
+    with mock.patch("aliquot.foundation.driver_calls.current_hang", side_effect=lambda: bench.hang):
+        asyncio.run(run())
     return bench
 
 

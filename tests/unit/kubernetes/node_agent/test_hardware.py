@@ -1,4 +1,4 @@
-"""When the driver is opened anew: after each failure that says that the session is worth nothing, and now and then."""
+"""Reopening the driver: after each failure that invalidates the session, and from time to time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from aliquot.hardware.nvidia_smi.command import READ_TIMEOUT_S, WRITE_TIMEOUT_S,
 from aliquot.hardware.programs import LocalPrograms
 from aliquot.kubernetes.node_agent.gpu_worker import REOPEN_S, GpuWorker
 from aliquot.node.connect import Connection
-from support.agent_looks import node
+from support.agent_observations import node
 
 
 class Driver:
-    """Stands for a node's connection. ``wrong`` is what the next read raises."""
+    """A stub for a node's connection. The next read raises ``wrong``."""
 
     def __init__(self) -> None:
         self.opened = self.closed = 0
@@ -44,7 +44,7 @@ class Driver:
     def health(self, policy: object) -> Any:
         return self
 
-    def adopt(self, former: object) -> None:
+    def adopt(self, previous: object) -> None:
         return
 
     def poll(self, inventory: object) -> frozenset[str]:
@@ -65,7 +65,7 @@ class Driver:
     [(NoDriverError("gone"), 2), (HardwareError("unknown"), 2), (GpuLostError("one of them"), 1)],
     ids=["no driver", "a failure", "one lost GPU"],
 )
-def test_a_session_that_is_worth_nothing_is_opened_anew(error: AliquotError, opened: int) -> None:
+def test_a_session_that_is_worth_nothing_is_opened_again(error: AliquotError, opened: int) -> None:
     driver = Driver()
 
     async def play() -> None:
@@ -82,7 +82,7 @@ def test_a_session_that_is_worth_nothing_is_opened_anew(error: AliquotError, ope
 
 
 def test_a_hot_plugged_gpu_shows_up_after_a_while() -> None:
-    """NVML counts GPUs when it is opened, so it is opened anew from time to time."""
+    # NVML counts GPUs when it is opened, so it is opened again from time to time.
     driver = Driver()
 
     async def play() -> None:
@@ -99,7 +99,7 @@ def test_a_hot_plugged_gpu_shows_up_after_a_while() -> None:
 
 
 class Hung(Driver):
-    """A driver whose reads hang until ``answers`` is set. ``threads`` are those that called it."""
+    """A driver whose reads hang until ``answers`` is set. ``threads`` are the threads that called it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,21 +120,21 @@ def test_a_read_that_hangs_is_given_up_and_the_next_ones_start_nothing() -> None
         hardware = GpuWorker(driver.connect, hangs_s=0.2)
         with pytest.raises(DriverHangsError, match=r"has not returned from reading the GPUs for more than 0\.2 s"):
             await hardware.read()
-        assert hardware.hang is not None
+        assert driver_calls.find_hang(0.2) is not None
         began = time.monotonic()
         for _ in range(20):
             with pytest.raises(DriverHangsError):
                 await hardware.read()
         assert time.monotonic() - began < 0.2, "each of them waited again"
         driver.answers.set()
-        while hardware.hang is not None:
+        while driver_calls.find_hang(0.2) is not None:
             await asyncio.sleep(0.01)
         assert (await hardware.read())[0] == node()
         await hardware.close()
 
     asyncio.run(play())
     assert len(driver.threads) == 1
-    assert driver.opened == 1, "the session is as good as before"
+    assert driver.opened == 1, "the session is still valid"
 
 
 def test_a_job_that_waits_behind_a_call_that_hangs_never_runs() -> None:
@@ -149,7 +149,7 @@ def test_a_job_that_waits_behind_a_call_that_hangs_never_runs() -> None:
         with pytest.raises(DriverHangsError):
             await reading
         driver.answers.set()
-        while hardware.hang is not None:
+        while driver_calls.find_hang(0.3) is not None:
             await asyncio.sleep(0.01)
         await hardware.read()
         await hardware.close()
@@ -168,7 +168,7 @@ def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.Monk
         assert hardware.patience_s == 0.05
         applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
         await asyncio.sleep(0.4)
-        assert hardware.hang is not None
+        assert driver_calls.find_hang(0.2) is not None
         assert hardware.patience_s == 0.2
         assert not applying.done()
         with pytest.raises(DriverHangsError):
@@ -194,7 +194,7 @@ def test_an_apply_behind_a_call_that_hangs_is_refused_and_never_begins(monkeypat
         with pytest.raises(DriverHangsError):
             await reading
         driver.answers.set()
-        while hardware.hang is not None:
+        while driver_calls.find_hang(0.3) is not None:
             await asyncio.sleep(0.01)
         await hardware.read()
         await hardware.close()
@@ -212,7 +212,7 @@ def test_an_agent_that_is_to_end_waits_for_as_long_as_a_call_of_the_change_may_t
         hardware = GpuWorker(driver.connect, hangs_s=0.2)
         monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
         with DriverCall("nvidia-smi -r", bound_s=125):
-            assert hardware.patience_s == 0.2, "a read is not waited for"
+            assert hardware.patience_s == 0.2, "a change does not wait for a read"
             applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
             await asyncio.sleep(0.05)
             assert hardware.patience_s == 125
@@ -235,7 +235,7 @@ def test_watching_tells_of_a_hang_and_of_its_end(monkeypatch: pytest.MonkeyPatch
 
     async def play() -> None:
         hardware = GpuWorker(driver.connect, hangs_s=0.1)
-        watching = asyncio.create_task(hardware.watch(lambda: news.append(hardware.hang)))
+        watching = asyncio.create_task(hardware.watch(lambda: news.append(driver_calls.find_hang(0.1))))
         with pytest.raises(DriverHangsError):
             await hardware.read()
         await until(1)
@@ -249,14 +249,15 @@ def test_watching_tells_of_a_hang_and_of_its_end(monkeypatch: pytest.MonkeyPatch
     assert news[1] is None
 
 
-def test_the_end_of_a_hang_that_only_another_job_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that answers again before the next poll: whoever met the hang would wait for its next try."""
+def test_the_end_of_a_hang_that_only_another_job_met_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The driver answers again before the next poll. Without the report, the job that hit the hang would wait for
+    # its next attempt.
     monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.POLL_S", 0.3)
     driver, news = Hung(), list[object]()
 
     async def play() -> None:
         hardware = GpuWorker(driver.connect, hangs_s=0.1)
-        watching = asyncio.create_task(hardware.watch(lambda: news.append(hardware.hang)))
+        watching = asyncio.create_task(hardware.watch(lambda: news.append(driver_calls.find_hang(0.1))))
         with pytest.raises(DriverHangsError):
             await hardware.read()
         driver.answers.set()
@@ -288,8 +289,8 @@ def test_what_was_unfit_is_handed_on_from_session_to_session() -> None:
     adopted: list[object] = []
 
     class Health(Driver):
-        def adopt(self, former: object) -> None:
-            adopted.append(former)
+        def adopt(self, previous: object) -> None:
+            adopted.append(previous)
 
     class Adopting(Driver):
         def health(self, policy: object) -> Any:
@@ -299,21 +300,21 @@ def test_what_was_unfit_is_handed_on_from_session_to_session() -> None:
 
     async def play() -> None:
         hardware = GpuWorker(driver.connect)
-        former = []
+        previous = []
         for _ in range(3):
             await hardware.read()
-            former.append(hardware._health)
+            previous.append(hardware._health)
             driver.wrong = HardwareError("unknown")
             with pytest.raises(HardwareError):
                 await hardware.read()
         await hardware.close()
-        assert adopted == former[:2]
+        assert adopted == previous[:2]
 
     asyncio.run(play())
 
 
 class Stopped(Driver):
-    """A driver that is asked by nvidia-smi, which stops in the middle."""
+    """A driver that is called through nvidia-smi, which stops in the middle."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -339,9 +340,9 @@ def test_a_program_that_is_stopped_hangs_as_a_call_does(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(DriverHangsError):
             await hardware.read()
-        assert time.monotonic() - began < 0.2, "nothing waits behind it"
+        assert time.monotonic() - began < 0.2, "no other call waits for it"
         os.kill(int(driver.pid.read_text()), signal.SIGCONT)
-        while hardware.hang is not None:
+        while driver_calls.find_hang(0.4) is not None:
             await asyncio.sleep(0.01)
         await hardware.close()
 

@@ -1,4 +1,4 @@
-"""The agents' sentences about holders, and the commands that they send a reader to."""
+"""The agents' sentences about holders, and the commands in them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aliquot.core.model.inventory import Holder
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.planner.plan import plan
 from aliquot.kubernetes.node_agent import messages
-from laws.oracle import world
+from laws.oracle import mig_nodes
 
 A100 = catalog.family("a100-40gb")
 
 
 def _blocked(*holders: Holder) -> Plan:
-    made = plan(world.node(world.gpu(A100, [])), world.wish(A100, ["1g.5gb"]))
+    made = plan(mig_nodes.node(mig_nodes.gpu(A100, [])), mig_nodes.desired_state(A100, ["1g.5gb"]))
     return msgspec.structs.replace(made, blockers=(Blocker("HELD", "held", holders=holders),))
 
 

@@ -1,4 +1,4 @@
-"""Who holds what by kubelet's word: devices of a plugin, and devices of ResourceClaims."""
+"""Holders by the kubelet's report: devices of a plugin, and devices of ResourceClaims."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def claim(device: str = "", *cdi: str, driver: str = "gpu.nvidia.com") -> PodDev
 
 
 def held(use: PodDeviceUse) -> list[str]:
-    """The UUIDs of what is held: GPUs, and MIG devices."""
+    """Return the UUIDs of held GPUs and MIG devices."""
     gpus = held_by_pods(HERE, [use]).gpus
     return [gpu.uuid for gpu in gpus if gpu.holders] + [
         c.uuid for gpu in gpus for i in gpu.instances if i.held for c in i.compute_instances
@@ -65,13 +65,13 @@ def test_a_claimed_device_is_known_by_its_names(use: PodDeviceUse, expected: lis
     "use",
     [claim("gpu-7"), claim("what"), claim("gpu-1", driver="other.nvidia.com"), claim("what", driver="nvidia.com")],
 )
-def test_a_device_of_nvidia_that_cannot_be_told_may_be_any(use: PodDeviceUse) -> None:
+def test_an_unidentified_nvidia_device_may_be_any(use: PodDeviceUse) -> None:
     assert held(use) == [ONE, TWO, FIRST, SECOND]
     (holder,) = held_by_pods(HERE, [use]).gpus[1].holders
     assert use.claim is not None
     assert str(holder) == (
         f"pod default/train (main, claim default/half of driver {use.claim.driver}, "
-        f"whose device {use.claim.device!r} names no GPU: it may be any)"
+        f"whose device {use.claim.device!r} identifies no GPU: it may be any)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Of two agents of one role the second waits, names the first, and takes over from it."""
+"""Lock of a role: the second of two agents waits, names the first, and takes over from it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_the_second_waits_and_takes_over(
     with caplog.at_level(logging.INFO, logger=agent_log.name):
         monkeypatch.setattr(agent_log, "propagate", True)
         asyncio.run(play())
-    said = [record.getMessage() for record in caplog.records]
-    assert len([text for text in said if "changes and publishes nothing" in text]) == 1, "logged once"
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([text for text in messages if "changes and publishes nothing" in text]) == 1, "logged once"
 
 
 def test_two_roles_do_not_exclude_each_other(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_written_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_that_was_made_again_is_another_lock(tmp_path: Path) -> None:
-    """Its first holder may live still: nothing of it is undone."""
+    # Its first holder may still run: nothing of it is undone.
 
     async def play() -> None:
         first, second = (RoleLock("label agent", str(tmp_path), "") for _ in range(2))

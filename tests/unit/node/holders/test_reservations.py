@@ -25,7 +25,8 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert store.load() == made
     assert sorted(p.name for p in tmp_path.iterdir()) == ["container-reservations.json", "reservations.lock"]
     assert os.stat(store.path).st_mode & 0o777 == 0o644
-    assert os.stat(tmp_path / "reservations.lock").st_mode & 0o777 == 0o600  # who can open it can hold it
+    # any user who can open it could hold the lock
+    assert os.stat(tmp_path / "reservations.lock").st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"version": 1}', "[]"])
@@ -35,7 +36,9 @@ def test_a_record_that_is_none_counts_as_empty(tmp_path: Path, text: str) -> Non
     assert store.load() == ()
 
 
-def test_a_disk_that_does_not_take_it_leaves_the_former_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_take_it_leaves_the_previous_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = ReservationFile(str(tmp_path))
     store.save([reservation()])
 
@@ -79,7 +82,7 @@ def test_waiting_has_an_end(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
 
 
-def test_who_may_not_write_is_told_what_else_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_write_learns_what_else_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 

@@ -1,4 +1,4 @@
-"""Containers read from ``/proc``: whose they are, and what they can open."""
+"""Containers read from ``/proc``: their owners, and the devices that they can open."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_control_group_names_a_container(groups: str, expected: tuple[str, str
 
 
 class Proc:
-    """A ``/proc`` made by hand."""
+    """A hand-made ``/proc``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,7 +56,7 @@ class Proc:
         try:
             os.mknod(path, kind | 0o666, os.makedev(195, minor))
         except PermissionError:
-            pytest.skip("containers need root: device nodes cannot be made here")
+            pytest.skip("containers need root: device nodes cannot be created here")
 
     def seen(self, simulated: str = "") -> tuple[RunningContainer, ...]:
         return running_containers(simulated, str(self.root))
@@ -78,7 +78,7 @@ def test_one_container_of_several_processes(proc: Proc) -> None:
 def test_what_is_no_device_of_that_name_does_not_count(proc: Proc) -> None:
     root = proc.process("10", "mnt:[7]", f"0::/docker/{ID}\n")
     proc.device(root, "nvidia0", 0)
-    proc.device(root, "nvidia1", 2)  # another minor than its name says
+    proc.device(root, "nvidia1", 2)  # the minor differs from the one in its name
     proc.device(root, "nvidia-caps/nvidia-cap12", 12, stat.S_IFBLK)
     (root / "dev/nvidia3").write_text("")
     proc.device(root, "nvidiactl", 255)
@@ -89,7 +89,7 @@ def test_the_machine_itself_and_containers_without_gpus_are_none(proc: Proc) -> 
     proc.device(proc.process("9", "mnt:[1]", f"0::/docker/{ID}\n"), "nvidia0", 0)  # our own namespace
     proc.device(proc.process("10", "mnt:[7]", "0::/system.slice/private.service\n"), "nvidia0", 0)
     proc.process("11", "mnt:[8]", f"0::/docker/{'e' * 64}\n")
-    (proc.root / "12").mkdir()  # it has just ended
+    (proc.root / "12").mkdir()  # has just ended
     assert proc.seen() == ()
 
 

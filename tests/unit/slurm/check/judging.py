@@ -1,4 +1,4 @@
-"""Files in memory, judged: what rules say about them."""
+"""Checks of files in memory: the findings of the rules."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ SelectType=select/cons_tres
 TaskPlugin=task/cgroup,task/affinity
 """
 APART = ("ADMIN_NOT_FENCED", "NO_TASK_PROLOG")
-"""What nearly all files of these tests lack: rules with tests of their own."""
+"""Rules that nearly all files of these tests break. They have their own tests."""
 CGROUP = "ConstrainDevices=yes\n"
 GPU = "/dev/nvidia0"
 
 
 def cap(minor: int) -> str:
-    """A capability node."""
+    """Return the path of a capability node."""
     return f"/dev/nvidia-caps/nvidia-cap{minor}"
 
 
 def cut(kind: str, gi: int, gpu: int = 0, node: str = "n1") -> str:
-    """A right line for compute instance 0 of a GPU instance."""
+    """Return a correct line for compute instance 0 of a GPU instance."""
     outer = 3 + 135 * gpu + 9 * gi
     files = f"/dev/nvidia{gpu},{cap(outer)},{cap(outer + 1)}"
     return f"NodeName={node} Name=gpu Type={kind} MultipleFiles={files}\n"
 
 
 def given(nodes: str = "", gres: str | None = "", *, head: str = SLURM, **more: Any) -> CheckInput:
-    """What a check looks at. ``nodes`` are further lines of slurm.conf."""
+    """Build the input of a check. ``nodes`` are further lines of slurm.conf."""
     texts = {"slurm.conf": head + nodes, "cgroup.conf": more.pop("cgroup", CGROUP), "gres.conf": gres}
     texts["helpers.conf"] = more.pop("helpers", None)
     found: dict[str, Any] = {
@@ -47,12 +47,12 @@ def given(nodes: str = "", gres: str | None = "", *, head: str = SLURM, **more: 
 
 
 def findings(*args: Any, apart: Container[str] = APART, **more: Any) -> tuple[SlurmFinding, ...]:
-    """What is wrong, but for the rules in ``apart``."""
+    """Return the findings, except those of the rules in ``apart``."""
     return tuple(f for f in check(given(*args, **more)) if f.rule not in apart)
 
 
 def rules(*args: Any, **more: Any) -> list[str]:
-    """``error COUNT_MISMATCH slurm.conf:5`` for each finding."""
+    """Return a text such as ``error COUNT_MISMATCH slurm.conf:5`` for each finding."""
     return [
         f"{f.severity} {f.rule}" + (f" {str(f.location).removeprefix(f'{ETC}/')}" if f.location else "")
         for f in findings(*args, **more)

@@ -1,4 +1,4 @@
-"""Files of big clusters: what a check costs grows with them, and not with their square."""
+"""Files of big clusters: the cost of a check grows linearly with them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster(nodes: int, words: str) -> CheckInput:
 
 
 def calls(looked_at: CheckInput) -> int:
-    """How many functions are called and left, C's with them, and each turn of a generator."""
+    """Return the number of calls and returns of functions, including C functions and each step of a generator."""
     count = 0
 
     def counted(frame: FrameType, event: str, argument: Any) -> None:
@@ -47,6 +47,6 @@ def calls(looked_at: CheckInput) -> int:
 
 @pytest.mark.parametrize("words", ["", SHARED], ids=["a host each", "two on a host"])
 def test_twice_the_nodes_cost_twice_as_much(words: str) -> None:
-    calls(cluster(5, words))  # what is made once
+    calls(cluster(5, words))  # warms up the caches
     small, big = calls(cluster(60, words)), calls(cluster(120, words))
     assert big < 2.2 * small

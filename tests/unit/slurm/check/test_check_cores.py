@@ -1,4 +1,4 @@
-"""Cores= of gres.conf against the cores of slurm.conf, and what older releases cannot read."""
+"""Cores= of gres.conf against the cores of slurm.conf, and syntax that older releases cannot read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device files of gres.conf: one MIG device or one whole GPU for each GRES, and each once."""
+"""Device files of gres.conf: each GRES has one MIG device or one whole GPU, and each device is used once."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def test_two_compute_instances_of_one_gpu_instance_are_two_devices() -> None:
 @pytest.mark.parametrize(
     ("files", "rule", "says"),
     [
-        (f"{GPU},{cap(66)}", "HALF_INSTANCE", "only the GPU instance is there: GPU instance 7 on /dev/nvidia0"),
-        (f"{GPU},{cap(67)}", "HALF_INSTANCE", "only the compute instance is there: compute instance 0 of GPU instance"),
-        (f"{cap(66)},{cap(67)}", "NO_GPU_NODE", "the node of the GPU is missing"),
+        (f"{GPU},{cap(66)}", "HALF_INSTANCE", "the compute instance is missing: GPU instance 7 on /dev/nvidia0"),
+        (f"{GPU},{cap(67)}", "HALF_INSTANCE", "the GPU instance is missing: compute instance 0 of GPU instance"),
+        (f"{cap(66)},{cap(67)}", "NO_GPU_NODE", "the GPU's device node is missing"),
         (f"{GPU},{cap(66)},{cap(76)}", "WRONG_MINOR", "nvidia-cap76 is compute instance 0 of GPU instance 8"),
         (f"/dev/nvidia1,{cap(66)},{cap(67)}", "WRONG_MINOR", "nvidia-cap66 is GPU instance 7 on /dev/nvidia0, not on"),
-        (f"{GPU},{cap(66)},{cap(67)},{cap(75)},{cap(76)}", "MIXED_INSTANCES", "it hands out several instances as one"),
-        (f"{GPU},/dev/nvidia1,{cap(66)},{cap(67)}", "MIXED_INSTANCES", "it hands out several GPUs"),
+        (f"{GPU},{cap(66)},{cap(67)},{cap(75)},{cap(76)}", "MIXED_INSTANCES", "it offers several instances as one"),
+        (f"{GPU},/dev/nvidia1,{cap(66)},{cap(67)}", "MIXED_INSTANCES", "it offers several GPUs"),
         (f"{GPU},{cap(1)},{cap(66)},{cap(67)}", "ADMIN_CAPABILITY", "nvidia-cap1 is mig/config"),
         (f"{GPU},{cap(66)},{cap(67)},{cap(2)}", "ADMIN_CAPABILITY", "nvidia-cap2 is mig/monitor"),
-        (f"{GPU},{cap(66)},{cap(67)},{cap(4400)}", "WRONG_MINOR", "nvidia-cap4400 opens no instance"),
+        (f"{GPU},{cap(66)},{cap(67)},{cap(4400)}", "WRONG_MINOR", "nvidia-cap4400 does not belong to an instance"),
     ],
 )
 def test_a_slice_is_its_gpu_and_both_its_instances(files: str, rule: str, says: str) -> None:
@@ -65,7 +65,7 @@ def test_a_slice_is_its_gpu_and_both_its_instances(files: str, rule: str, says: 
     assert found.sentence.startswith(says)
 
 
-def test_a_wrong_minor_is_told_with_the_right_one() -> None:
+def test_a_wrong_minor_is_reported_with_the_right_one() -> None:
     found = findings("NodeName=n1 Gres=gpu:x:1\n", f"Name=gpu Type=x MultipleFiles=/dev/nvidia1,{cap(201)},{cap(67)}\n")
     assert next((f.rule, f.fix) for f in found) == ("WRONG_MINOR", "there it would be nvidia-cap202")
 
@@ -73,7 +73,7 @@ def test_a_wrong_minor_is_told_with_the_right_one() -> None:
 def test_a_capability_by_itself_is_no_device() -> None:
     found = findings("NodeName=n1 Gres=gpu:x:2\n", "Name=gpu Type=x File=/dev/nvidia-caps/nvidia-cap[66-67]\n")
     assert [f.rule for f in found] == ["LONE_CAPABILITY", "LONE_CAPABILITY"]
-    assert found[0].fix.startswith("MultipleFiles=/dev/nvidia0,")
+    assert found[0].fix.startswith("use MultipleFiles=/dev/nvidia0 ")
 
 
 def test_a_gpu_is_counted_once() -> None:
@@ -101,4 +101,4 @@ def test_a_file_that_is_not_on_this_machine() -> None:
     assert rules(nodes, gres, local_node="n1", absent=absent) == ["error FILE_MISSING gres.conf:1"]
     assert rules(nodes, gres, local_node="n2", absent=absent) == []
     (found,) = findings(nodes, gres, local_node="n1", absent=absent)
-    assert found.sentence == f"{cap(66)} is not there (and 1 more): slurmd does not start"
+    assert found.sentence == f"{cap(66)} does not exist (and 1 more): slurmd does not start"

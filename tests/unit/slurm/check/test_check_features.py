@@ -1,4 +1,4 @@
-"""Layouts as features, CLOUD records, and what slurmctld says."""
+"""Layouts as features, CLOUD records, and slurmctld's reports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from aliquot.slurm.check.features import devices
 from aliquot.slurm.check.finding import LiveState
 from aliquot.slurm.client.models import Gres, SlurmNode, Version
+from aliquot.slurm.files.managed_block import replace_block
 
 from .judging import SLURM, findings, rules
 
@@ -15,7 +16,9 @@ OLD, NEW = Version(22, 5, 8), Version(24, 11, 5)
 GOOD = "ExecTime=120\n"
 
 
-def told(helpers: str, nodes: str = "NodeName=n1\n", version: Version | None = NEW, head: str = HELPERS) -> list[str]:
+def reported(
+    helpers: str, nodes: str = "NodeName=n1\n", version: Version | None = NEW, head: str = HELPERS
+) -> list[str]:
     return rules(nodes, "", head=head, helpers=helpers, version=version)
 
 
@@ -36,21 +39,21 @@ def told(helpers: str, nodes: str = "NodeName=n1\n", version: Version | None = N
     ],
 )
 def test_helpers_conf(text: str, version: Version, expected: list[str]) -> None:
-    assert told(text + GOOD, version=version) == expected
+    assert reported(text + GOOD, version=version) == expected
 
 
 def test_a_helper_has_time() -> None:
-    assert told("Feature=a Helper=/x\nExecTime=10\n") == ["warning EXEC_TIME helpers.conf:2"]
-    assert told("Feature=a Helper=/x\n") == ["warning EXEC_TIME helpers.conf"]
-    assert told("MutuallyExclusive=a,b\n") == []
+    assert reported("Feature=a Helper=/x\nExecTime=10\n") == ["warning EXEC_TIME helpers.conf:2"]
+    assert reported("Feature=a Helper=/x\n") == ["warning EXEC_TIME helpers.conf"]
+    assert reported("MutuallyExclusive=a,b\n") == []
 
 
 def test_a_changeable_feature_is_no_static_one() -> None:
     nodes = "NodeName=n1 Feature=ib,mig_a\n"
     text = f"Feature=mig_a Helper=/x\n{GOOD}"
-    assert told(text, nodes) == ["error FEATURE_STATIC slurm.conf:6"]
-    assert told(text, nodes, OLD) == ["warning FEATURE_STATIC slurm.conf:6"]
-    assert told(text, head=SLURM) == ["warning NO_HELPERS_PLUGIN slurm.conf"]
+    assert reported(text, nodes) == ["error FEATURE_STATIC slurm.conf:6"]
+    assert reported(text, nodes, OLD) == ["warning FEATURE_STATIC slurm.conf:6"]
+    assert reported(text, head=SLURM) == ["warning NO_HELPERS_PLUGIN slurm.conf"]
 
 
 def test_devices_of_a_layout() -> None:
@@ -109,9 +112,9 @@ def test_slurmctld_counts_a_cloud_records_devices_by_files(gres: str | None, exp
 
 def test_files_that_stand_for_a_layout_which_is_not_there_are_not_missing() -> None:
     gres = resting("a", "File=/dev/aliquot-absent0") + resting("b", "File=/dev/nvidia0")
-    away = frozenset({"/dev/aliquot-absent0", "/dev/nvidia0"})
-    assert rules(CLOUD, gres, local_node="h-a", absent=away) == []
-    assert rules(CLOUD, gres, local_node="h-b", absent=away) == ["error FILE_MISSING gres.conf:2"]
+    unavailable = frozenset({"/dev/aliquot-absent0", "/dev/nvidia0"})
+    assert rules(CLOUD, gres, local_node="h-a", absent=unavailable) == []
+    assert rules(CLOUD, gres, local_node="h-b", absent=unavailable) == ["error FILE_MISSING gres.conf:2"]
 
 
 NODE = "NodeName=n1 Gres=gpu:a100:2\n"
@@ -119,8 +122,10 @@ GRES = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia[0-1]\n"
 TWO = (Gres("gpu", "a100", 2),)
 
 
-def live(nodes: str, *now: SlurmNode, changed: int = 0, version: Version = NEW) -> list[tuple[str, str]]:
-    return [(f.rule, f.command) for f in findings(nodes, GRES, live=LiveState(now, changed), version=version)]
+def live(
+    nodes: str, *now: SlurmNode, changed: int = 0, version: Version = NEW, gres: str = GRES
+) -> list[tuple[str, str]]:
+    return [(f.rule, f.command) for f in findings(nodes, gres, live=LiveState(now, changed), version=version)]
 
 
 def test_a_node_that_is_as_the_files_say() -> None:
@@ -148,8 +153,8 @@ def test_a_slurmd_that_is_older_than_its_files() -> None:
     late = node("n1", "IDLE", gres=TWO, slurmd_start=5)
     assert live(NODE, late, changed=10) == [("STALE_SLURMD", "scontrol reconfigure")]
     assert live(NODE, late, changed=10, version=OLD) == [("STALE_SLURMD", "aliquot slurm apply --node-name n1")]
-    away = node("n1", "DOWN", gres=TWO, slurmd_start=5)
-    assert live(NODE, away, changed=10) == []
+    unavailable = node("n1", "DOWN", gres=TWO, slurmd_start=5)
+    assert live(NODE, unavailable, changed=10) == []
 
 
 def test_a_dynamic_node_that_registered_with_something_else() -> None:
@@ -158,3 +163,10 @@ def test_a_dynamic_node_that_registered_with_something_else() -> None:
     assert live(nodes, right) == []
     wrong = node("n1", "IDLE", "DYNAMIC_NORM", gres=(Gres("gpu", "a100", 1),))
     assert live(nodes, wrong) == [("REGISTERED", "aliquot slurm apply --node-name n1")]
+
+
+def test_a_node_whose_managed_block_was_edited_registers_again_by_force() -> None:
+    edited = replace_block("", "n1", tuple(GRES.splitlines())).replace("a100", "a101")
+    wrong = node("n1", "IDLE", "DYNAMIC_NORM", gres=(Gres("gpu", "a100", 1),))
+    found = live("MaxNodeCount=9\n", wrong, gres=edited)
+    assert ("REGISTERED", "aliquot slurm apply --node-name n1 --force") in found

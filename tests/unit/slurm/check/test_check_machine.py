@@ -1,4 +1,4 @@
-"""Files against GPUs: what they hand out must be what is there now."""
+"""Files against GPUs: the devices in the files must be those that exist now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.check import settings
 from aliquot.slurm.check.minors import MigCapability, capability
 from aliquot.slurm.client.models import Version
-from aliquot.slurm.files.gres_conf import GresForm, lines
+from aliquot.slurm.files.gres_conf import AutoDetect, GresForm, lines
 from aliquot.slurm.files.job_devices import offered_devices
 from aliquot.slurm.files.node_line import gres_value, keys
 from aliquot.slurm.gpus.gres_types import TypeStyle
@@ -19,7 +19,7 @@ from .judging import cut, findings, given, rules
 
 
 def numbered(found: Inventory) -> Inventory:
-    """With the minors that the driver gives."""
+    """Return the inventory with the minors that the driver assigns."""
 
     def instances(gpu: int) -> object:
         return tuple(
@@ -46,13 +46,13 @@ WHOLE = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia1\n"
 NODE = "NodeName=n1 Gres=gpu:a100_3g.20gb:1,gpu:a100_1g.5gb:1,gpu:a100:1\n"
 
 
-def told(nodes: str, gres: str | None, found: Inventory = CUT, **more: object) -> list[str]:
+def reported(nodes: str, gres: str | None, found: Inventory = CUT, **more: object) -> list[str]:
     return rules(nodes, gres, inventories={"n1": found}, **more)
 
 
 @pytest.mark.parametrize("style", ["short", "full", "profile"])
 @pytest.mark.parametrize("autodetect", ["none", "off", "nvml"])
-def test_what_render_writes_has_no_finding(style: TypeStyle, autodetect: str) -> None:
+def test_what_render_writes_has_no_finding(style: TypeStyle, autodetect: AutoDetect) -> None:
     from aliquot.slurm.files.job_devices import GresChoice
 
     offered = offered_devices(CUT, GresChoice(style=style))
@@ -60,7 +60,7 @@ def test_what_render_writes_has_no_finding(style: TypeStyle, autodetect: str) ->
     gres = "\n".join(lines("n1", offered, form)) + "\n"
     head = "ClusterName=x\n" + "\n".join(keys([offered])) + "\n"
     nodes = f"NodeName=n1 Gres={gres_value(offered)}\n"
-    assert told(nodes, gres, head=head, version=Version(24, 11, 5)) == []
+    assert reported(nodes, gres, head=head, version=Version(24, 11, 5)) == []
 
 
 def test_every_minor_is_one_instance_and_back() -> None:
@@ -72,7 +72,7 @@ def test_every_minor_is_one_instance_and_back() -> None:
 
 
 def test_files_that_agree_with_the_machine() -> None:
-    assert told(NODE, SLICES + WHOLE) == []
+    assert reported(NODE, SLICES + WHOLE) == []
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_files_that_agree_with_the_machine() -> None:
     ],
 )
 def test_files_that_do_not(nodes: str, gres: str, expected: list[str]) -> None:
-    found = told(nodes, gres)
+    found = reported(nodes, gres)
     for each in expected:
         assert any(line.startswith(each) for line in found), found
 
 
 def test_names_of_ones_own_are_fine() -> None:
     nodes = "NodeName=n1 Gres=gpu:small:1,gpu:big:1,gpu:a100:1\n"
-    assert told(nodes, cut("big", 1) + cut("small", 2) + WHOLE) == []
+    assert reported(nodes, cut("big", 1) + cut("small", 2) + WHOLE) == []
 
 
 def test_a_list_of_hosts_that_covers_one_without_such_a_gpu() -> None:
@@ -112,7 +112,7 @@ def test_a_list_of_hosts_that_covers_one_without_such_a_gpu() -> None:
     machines = {"n1": inventory(f"{A100}*2"), "n2": inventory(A100)}
     (found,) = findings("NodeName=n[1-2] Gres=gpu:a100:2\n", gres, inventories=machines)
     assert (found.rule, found.nodes) == ("NO_SUCH_GPU", ("n2",))
-    assert found.sentence == "there is no GPU /dev/nvidia1: it has 1 GPU"
+    assert found.sentence == "/dev/nvidia1 does not exist: the node has 1 GPU"
 
 
 def test_records_of_one_host_share_its_gpus() -> None:
@@ -127,7 +127,7 @@ def test_records_of_one_host_do_not_have_the_same_gpu() -> None:
     gres = "NodeName=h-gpu[0-1] Name=gpu Type=a100 File=/dev/nvidia0\n"
     (found,) = findings(nodes, gres)
     assert (found.rule, found.severity) == ("SHARED_BY_NODES", "warning")
-    assert found.sentence == "/dev/nvidia0 is h-gpu0's and h-gpu1's, which are both on h: jobs would share it"
+    assert found.sentence == "h-gpu0 and h-gpu1, both on h, each offer /dev/nvidia0: jobs would share it"
     assert rules(nodes.replace("Gres", "State=CLOUD Gres"), gres) == []
     assert rules(nodes.replace("h,h", "h,g"), gres) == []
 
@@ -139,7 +139,7 @@ def test_wrong_minors_of_the_machine_itself() -> None:
     strange = msgspec.structs.replace(CUT, gpus=gpus)
     (found,) = findings(NODE, SLICES + WHOLE, inventories={"n1": strange})
     assert found.rule == "WRONG_MINOR"
-    assert "has minor 999 on n1, and by the formula 12" in found.sentence
+    assert "has minor 999 on n1, but 12 by the formula" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -167,21 +167,21 @@ def test_wrong_minors_of_the_machine_itself() -> None:
     ],
 )
 def test_autodetect(text: str, version: Version | None, expected: list[str]) -> None:
-    found = told(NODE, text, version=version)
+    found = reported(NODE, text, version=version)
     assert [f for f in found if "AUTODETECT" in f] == expected
 
 
 def test_autodetect_finds_types_by_a_part_of_their_name() -> None:
-    assert told("NodeName=n1 Gres=gpu:3g.20gb:1,gpu:1g.5gb:1,gpu:a100:1\n", "AutoDetect=nvml\n") == []
+    assert reported("NodeName=n1 Gres=gpu:3g.20gb:1,gpu:1g.5gb:1,gpu:a100:1\n", "AutoDetect=nvml\n") == []
     nodes = "NodeName=n1 Gres=gpu:3g.20gb:2,gpu:h100:1\n"
-    assert told(nodes, "AutoDetect=nvml\n") == ["error AUTODETECT_TYPE slurm.conf:5"] * 2
-    assert told("NodeName=n1 Gres=gpu:3\n", "AutoDetect=nvml\n") == []
+    assert reported(nodes, "AutoDetect=nvml\n") == ["error AUTODETECT_TYPE slurm.conf:5"] * 2
+    assert reported("NodeName=n1 Gres=gpu:3\n", "AutoDetect=nvml\n") == []
     (found,) = findings("NodeName=n1 Gres=gpu:a100:2\n", "AutoDetect=nvml\n", inventories={"n1": CUT})
-    assert found.sentence == "Gres=gpu:a100:2: AutoDetect=nvml takes the slice nvidia_a100_3g.20gb for a100"
+    assert found.sentence == "Gres=gpu:a100:2: AutoDetect=nvml counts the MIG device nvidia_a100_3g.20gb as a100"
 
 
 def test_autodetect_and_mig_mode_without_instances() -> None:
-    assert told("NodeName=n1 Gres=gpu:1\n", "AutoDetect=nvml\n", inventory(A100, enabled=True)) == [
+    assert reported("NodeName=n1 Gres=gpu:1\n", "AutoDetect=nvml\n", inventory(A100, enabled=True)) == [
         "error AUTODETECT_EMPTY gres.conf:1",
         "error AUTODETECT_TYPE slurm.conf:5",
     ]

@@ -1,9 +1,10 @@
-"""Counts and types, as slurmd and slurmctld take them."""
+"""Counts and types, as slurmd and slurmctld interpret them."""
 
 from __future__ import annotations
 
 import pytest
 
+from aliquot.core.model import catalog
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import entries
 
@@ -13,7 +14,7 @@ WHOLE = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n"
 
 
 @pytest.mark.parametrize(
-    ("value", "meant"),
+    ("value", "expected"),
     [
         ("gpu", [("", 1)]),
         ("gpu:2", [("", 2)]),
@@ -24,21 +25,21 @@ WHOLE = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n"
         ("gpu:a:2KB", [("a", 2000)]),
     ],
 )
-def test_counts_as_slurm_counts(value: str, meant: list[tuple[str, int]]) -> None:
+def test_counts_as_slurm_counts(value: str, expected: list[tuple[str, int]]) -> None:
     found = entries(value)
-    assert [(e.type, e.count) for e in found] == meant
+    assert [(e.type, e.count) for e in found] == expected
     assert not any(e.error for e in found)
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("gpu:a100:x2", "'x2' is no number: Slurm takes it for one more type"),
-        ("gpu:a100:2x", "'2x' is no number: Slurm loses this GRES"),
-        ("gpu:1g.5gb", "the type 1g.5gb needs its count behind it"),
+        ("gpu:a100:x2", "'x2' is not a number: Slurm reads it as another type"),
+        ("gpu:a100:2x", "'2x' is not a number: Slurm loses this GRES"),
+        ("gpu:1g.5gb", "the type 1g.5gb needs a count after it"),
         ("gpu:a:b:2", "it has 2 types"),
-        ("gpu:1g", "1g is read as the number 1073741824"),
-        ("gpu:a100:", "'' is no number"),
+        ("gpu:1g", "Slurm reads 1g as the number 1073741824"),
+        ("gpu:a100:", "'' is not a number"),
     ],
 )
 def test_malformed_counts(value: str, says: str) -> None:
@@ -106,6 +107,13 @@ def test_jobs_are_fenced_in(head: str, cgroup: str | None, expected: list[str]) 
     assert rules("NodeName=n1 Gres=gpu:a100:1\n", WHOLE, head=head, cgroup=cgroup) == lighter
 
 
+def test_open_devices_are_reported_before_there_are_lines_for_gpus() -> None:
+    head = "ClusterName=x\nGresTypes=gpu\nTaskPlugin=task/none\n"
+    found = rules("NodeName=n1\n", None, head=head, cgroup=None)
+    assert found == ["warning OPEN_DEVICES cgroup.conf", "warning OPEN_DEVICES slurm.conf:3"]
+    assert rules("NodeName=n1\n", None, head=head.replace("gpu", "nic"), cgroup=None) == []
+
+
 def test_an_old_slurm_selects_no_gpus_by_default() -> None:
     head = SLURM.replace("SelectType=select/cons_tres\n", "")
     assert head != SLURM
@@ -123,7 +131,7 @@ def test_nodes_that_stand_there_twice_or_start_drained_without_a_word() -> None:
     assert rules(nodes) == ["error NODE_TWICE slurm.conf:6", "warning NO_REASON slurm.conf:5"]
 
 
-def test_a_line_that_nobody_reads() -> None:
+def test_an_unread_line() -> None:
     gres = WHOLE + "NodeName=n9 Name=gpu Type=a100 File=/dev/nvidia0\n"
     assert rules("NodeName=n1 Gres=gpu:a100:1\n", gres) == ["warning UNKNOWN_NODE gres.conf:2"]
     assert rules("MaxNodeCount=9\nNodeName=n1 Gres=gpu:a100:1\n", gres) == []
@@ -134,3 +142,22 @@ def test_what_slurm_cannot_read_is_a_finding() -> None:
         "error UNREADABLE gres.conf:1",
         "error UNREADABLE slurm.conf:5",
     ]
+
+
+def test_types_that_slurm_takes_for_each_other() -> None:
+    # The two forms of H100 with 94 and with 96 GB in one cluster have such a pair.
+    pair = "NodeName=n1 Gres=gpu:h100_4g.47gb:1\nNodeName=n2 Gres=gpu:h100_3g.48gb:2\n"
+    (found,) = [f for f in findings(pair, "") if f.rule == "SAME_TYPE_ID"]
+    assert found.sentence.startswith("Slurm does not distinguish the types h100_3g.48gb and h100_4g.47gb")
+    assert str(found.location) == "/etc/slurm/slurm.conf:6"
+    fine = "NodeName=n1 Gres=gpu:h100_4g.47gb:1\nNodeName=n2 Gres=gpu:h100_3g.47gb:2,gpu:h100_4g.47gb:1\n"
+    assert not [f for f in findings(fine, "") if f.rule == "SAME_TYPE_ID"]
+
+
+@pytest.mark.parametrize("family", catalog.family_names())
+@pytest.mark.parametrize("model", ["a100", "gh200", "a30", "h100nv"])
+def test_slurm_distinguishes_the_types_of_one_product(family: str, model: str) -> None:
+    profiles = catalog.family(family).profiles
+    types = {f"{model}_{name}" for p in profiles for name in (p.name, *(c.name for c in p.compute))} | {model, "pad"}
+    nodes = "".join(f"NodeName=n{n} Gres=gpu:{each}:1\n" for n, each in enumerate(sorted(types)))
+    assert not [f for f in findings(nodes, "") if f.rule == "SAME_TYPE_ID"]

@@ -1,4 +1,4 @@
-"""Steps of a change by hand."""
+"""Manual steps of a change."""
 
 from __future__ import annotations
 

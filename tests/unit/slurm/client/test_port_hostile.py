@@ -1,4 +1,4 @@
-"""Programs that hang or lie, and a server that is no slurmrestd: bounded, and a sentence."""
+"""Programs that hang or report false data, and a server that is not slurmrestd: bounded, with a clear error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = RECORDED / "22.05" / "nodes.txt"
 
 @pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file to write a program into; it is the only scontrol, and squeue."""
+    """Return the file for a program. It is the only scontrol and squeue."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     monkeypatch.setattr("aliquot.slurm.client.bounded_program.PATIENCE_S", 0.3)
@@ -64,22 +64,22 @@ def test_a_controller_known_to_be_down_is_not_waited_for(scontrol: Path) -> None
 
 
 def test_a_backup_that_is_up_is_waited_for(scontrol: Path) -> None:
-    said = "Slurmctld(primary) at a is DOWN\\nSlurmctld(backup) at b is UP"
-    _program(scontrol, f'[ "$1" = ping ] && {{ printf "{said}"; exit 0; }}\nsleep 1; cat {TEXT}')
+    output = "Slurmctld(primary) at a is DOWN\\nSlurmctld(backup) at b is UP"
+    _program(scontrol, f'[ "$1" = ping ] && {{ printf "{output}"; exit 0; }}\nsleep 1; cat {TEXT}')
     assert len(ScontrolClient(json=False).nodes()) == 4
 
 
 def test_no_json_plugin_means_text_from_then_on(scontrol: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    body = f'echo "$@" >> {told}\n'
+    reported = tmp_path / "arguments"
+    body = f'echo "$@" >> {reported}\n'
     body += f'case "$*" in *--json*) echo "fatal: JSON plugin load failure" >&2; exit 1;; esac\ncat {TEXT}'
     _program(scontrol, body)
     commands = ScontrolClient()
     assert commands.nodes() == commands.nodes() != ()
-    assert told.read_text().count("--json") == 1
+    assert reported.read_text().count("--json") == 1
 
 
-def test_an_away_controller_is_no_reason_to_forget_json(scontrol: Path) -> None:
+def test_an_unavailable_controller_is_no_reason_to_forget_json(scontrol: Path) -> None:
     _program(scontrol, 'echo "slurm_load_node error: Unable to contact slurm controller" >&2; exit 1')
     commands = ScontrolClient()
     with pytest.raises(SlurmUnavailableError):
@@ -88,12 +88,12 @@ def test_an_away_controller_is_no_reason_to_forget_json(scontrol: Path) -> None:
     assert commands.nodes() == ()
 
 
-@pytest.mark.parametrize("said", ["{", "<html>", "[1]", ""])
-def test_garbage_is_no_empty_cluster(scontrol: Path, said: str) -> None:
-    _program(scontrol, f"printf '%s' '{said}'")
+@pytest.mark.parametrize("output", ["{", "<html>", "[1]", ""])
+def test_garbage_is_no_empty_cluster(scontrol: Path, output: str) -> None:
+    _program(scontrol, f"printf '%s' '{output}'")
     with pytest.raises(SlurmError):
         ScontrolClient().nodes()
-    if said:
+    if output:
         with pytest.raises(SlurmError):
             ScontrolClient(json=False).jobs()
 
@@ -118,14 +118,14 @@ REAL = """
 @pytest.mark.parametrize(
     "job",
     [
-        f"JobId=7 JobName={FORGED}{REAL}",  # sbatch -J: before the rest of its own record
+        f"JobId=7 JobName={FORGED}{REAL}",  # sbatch -J: comes before the rest of its own record
         f"JobId=7 JobName=x{REAL}   Comment={FORGED}\n   StdIn=/dev/null\n",
         f"JobId=7 JobName=x\n   JobState=RUNNING Reason=None\n   NodeList=n1{REAL}",
         f"JobId=7 JobName=x{REAL}   Comment=x\nJobId=8 JobName=y{REAL.replace('PENDING', 'RUNNING')}",
     ],
 )
 def test_a_jobs_name_makes_no_other_job(scontrol: Path, tmp_path: Path, job: str) -> None:
-    """As scontrol of 22.05 and 24.11 prints names and comments: with their line breaks."""
+    # scontrol of 22.05 and 24.11 prints names and comments with their line breaks.
     (tmp_path / "jobs").write_text(job + f"\nJobId=8 JobName=honest{REAL}")
     sure = "8|PENDING|eve|all|1|5|\\n7|PENDING|eve|all|1|5|\\n"
     answers = (f'*--format*) printf "{sure}"', "*config*) echo SLURM_VERSION = 22.05.8", f"*) cat {tmp_path}/jobs")
@@ -137,7 +137,7 @@ def test_a_jobs_name_makes_no_other_job(scontrol: Path, tmp_path: Path, job: str
 
 
 def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Path) -> None:
-    """The jobs of one node are read one by one where squeue has no JSON that heeds what it is asked for."""
+    # The jobs of one node are read one by one if squeue has no JSON output that respects the requested filter.
     (tmp_path / "job").write_text(f"JobId=7 JobName=x\n   JobState=PENDING Reason=None\n   NodeList={REAL}")
     answers = (
         "*--nodelist=n1*--format*) printf '7|RUNNING|eve|all|1|5|n1\\n8|RUNNING|eve|all|1|5|n1\\n'",
@@ -150,21 +150,23 @@ def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("output", "error"),
     [
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
         ("slurm_load_jobs error: Access/permission denied", DeniedError),
         ("scontrol: error: something else", RefusedError),
-        ("wrapper: 1: scontrol: not found", RefusedError),  # where Slurm has no such node, nobody is on it
+        ("wrapper: 1: scontrol: not found", RefusedError),  # without such a node in Slurm, it has no jobs
     ],
     ids=["away", "denied", "else", "no-node"],
 )
-def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(scontrol: Path, said: str, error: type[SlurmError]) -> None:
-    """It may be suspended, with the node's GPUs: nobody must take the node for empty."""
+def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(
+    scontrol: Path, output: str, error: type[SlurmError]
+) -> None:
+    # The job may be suspended and hold the node's GPUs: the node must not count as empty.
     answers = (
         "*--nodelist=n1*--format*) printf '7|SUSPENDED|eve|all|1|5|n1\\n'",
         "*config*) echo SLURM_VERSION = 22.05.8",
-        f"*) echo '{said}' >&2; exit 1",
+        f"*) echo '{output}' >&2; exit 1",
     )
     _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
     with pytest.raises(error):
@@ -172,13 +174,15 @@ def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(scontrol: Path, said:
 
 
 @pytest.mark.parametrize(
-    "said", ["echo slurm_load_jobs error: Invalid job id specified >&2", "echo Job 7 not found"], ids=["error", "said"]
+    "output",
+    ["echo slurm_load_jobs error: Invalid job id specified >&2", "echo Job 7 not found"],
+    ids=["error", "said"],
 )
-def test_a_job_that_slurm_has_forgotten_meanwhile_is_no_failure(scontrol: Path, said: str) -> None:
+def test_a_job_that_slurm_has_forgotten_meanwhile_is_no_failure(scontrol: Path, output: str) -> None:
     answers = (
         "*--nodelist=n1*--format*) printf '7|COMPLETING|eve|all|1|5|n1\\n'",
         "*config*) echo SLURM_VERSION = 22.05.8",
-        f"*) {said}; exit 1",
+        f"*) {output}; exit 1",
     )
     _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
     assert ScontrolClient(json=False).jobs("n1") == ()
@@ -200,17 +204,17 @@ def test_a_release_before_dynamic_nodes(scontrol: Path) -> None:
     assert ScontrolClient().version() == Version(21, 8, 8)
 
 
-def test_what_is_said_of_a_new_node_is_said_once(scontrol: Path) -> None:
-    """Somebody's words within one value would come last, and win."""
+def test_what_is_reported_of_a_new_node_is_reported_once(scontrol: Path) -> None:
+    # Otherwise a user's text within a value would come last and take precedence.
     _program(scontrol, "exit 1")
     with pytest.raises(RefusedError, match="twice"):
         ScontrolClient().create("NodeName=x Gres=gpu:a:1 Feature=b State=IDLE State=FUTURE")
 
 
 def test_a_reason_gives_a_terminal_no_orders(scontrol: Path, tmp_path: Path) -> None:
-    _program(scontrol, f'printf "%s\\n" "$@" > {tmp_path}/told')
+    _program(scontrol, f'printf "%s\\n" "$@" > {tmp_path}/arguments')
     ScontrolClient().drain("n1", "aliquot: failed:\x1b[2J all\n well")
-    assert (tmp_path / "told").read_text().endswith("reason=aliquot: failed: [2J all well\n")
+    assert (tmp_path / "arguments").read_text().endswith("reason=aliquot: failed: [2J all well\n")
 
 
 def test_a_persons_settings_for_listings_do_not_reach_us(scontrol: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,15 +244,15 @@ def test_the_choice_of_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def _server(*answers: bytes, drip_s: float = 0.0) -> Iterator[str]:
-    """Answers one connection after the other, whatever is asked; the last one for ever."""
-    door = socket.create_server(("127.0.0.1", 0))
+    """Answer one connection after the other, whatever the request. The last answer repeats."""
+    connection = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 
     def serve() -> None:
         left = list(answers)
         while not ended.is_set():
             try:
-                caller, _ = door.accept()
+                caller, _ = connection.accept()
             except OSError:
                 return
             with caller, contextlib.suppress(OSError):
@@ -262,11 +266,11 @@ def _server(*answers: bytes, drip_s: float = 0.0) -> Iterator[str]:
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        yield f"http://127.0.0.1:{connection.getsockname()[1]}"
     finally:
         ended.set()
-        door.shutdown(socket.SHUT_RDWR)
-        door.close()
+        connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
         thread.join()
 
 
@@ -309,17 +313,19 @@ def _rest(place: str, bound_s: float = 2.0) -> SlurmRestClient:
     ],
 )
 def test_a_server_that_is_not_what_it_should_be(answers: tuple[bytes, ...], error: type[SlurmError]) -> None:
-    with _server(*answers) as place, pytest.raises(error) as told:
+    with _server(*answers) as place, pytest.raises(error) as caught:
         _rest(place).jobs()
-    assert type(told.value) is error
+    assert type(caught.value) is error
 
 
 @pytest.mark.parametrize(
-    "said", ["Unable to contact slurm controller (connect failure)", "Access/permission denied"], ids=["away", "denied"]
+    "output",
+    ["Unable to contact slurm controller (connect failure)", "Access/permission denied"],
+    ids=["away", "denied"],
 )
-def test_slurmrestd_says_what_scontrol_cannot(scontrol: Path, said: str) -> None:
-    """slurmctld's port may be closed to this host, where slurmrestd's is open."""
-    _program(scontrol, f'echo "slurm_load error: {said}" >&2; exit 1')
+def test_slurmrestd_says_what_scontrol_cannot(scontrol: Path, output: str) -> None:
+    # slurmctld's port may be closed to this host while slurmrestd's is open.
+    _program(scontrol, f'echo "slurm_load error: {output}" >&2; exit 1')
     nodes, jobs = ((RECORDED / "24.11" / f"v0.0.42-{what}.json").read_bytes() for what in ("nodes", "jobs"))
     with _server(_api(42), _http(nodes)) as place:
         assert _rest(place).node("n1").name == "n1"
@@ -353,9 +359,9 @@ def test_a_token_says_whose_it_is_and_when_it_is_over() -> None:
     assert user_of(token(sun="root")) == "root"
     for other in (token(sun="a\r\nX-Other: b"), token(sun=7), token(), "a.b", "", "x.%%%.y", "a..b"):
         assert user_of(other) == ""
-    with pytest.raises(DeniedError) as told:
+    with pytest.raises(DeniedError) as caught:
         RestTransport("unix:/nowhere", token(sun="root", exp=1)).request("look", "GET", "/")
-    assert "root" in told.value.details[0]
+    assert "root" in caught.value.details[0]
 
 
 @pytest.mark.parametrize("token", ["secret.\nX-Other: 1", "secret\x7f", "secr\u00e9t", "secret\r"])

@@ -1,4 +1,6 @@
-"""What both releases said on a real cluster (``tests/system/slurm/record.py``), read in each of their forms."""
+"""Recorded output of both releases on a real cluster (``tests/system/slurm/record.py``), parsed in each of its
+formats.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_nodes_in_text(release: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_jobs_in_text(release: str) -> None:
     every = text.jobs(_text(release, "jobs.txt"))
-    assert len(every) - len(_live(every)) == 1  # one was cancelled
+    assert len(every) - len(_live(every)) == 1  # one job was cancelled
     first, both, exclusive, array, socket = _live(every)
     assert (first.name, first.state, first.memory_mib) == ("a b Priority=X", "RUNNING", 10)
     assert both.allocated == (("dyn1", Gres("gpu", SMALL, 2, (0, 1))), ("n1", Gres("gpu", SMALL, 2, (1, 2))))
@@ -65,7 +67,7 @@ def test_jobs_in_text(release: str) -> None:
 
 @pytest.mark.parametrize(("release", "shape"), REST)
 def test_documents_say_what_text_says(release: str, shape: int) -> None:
-    # A port that is the cluster's own, and FUTURE nodes in 22.05, are in one of them only.
+    # The cluster's own port and FUTURE nodes (in 22.05) are in one of the outputs only.
     in_text = {n.name: msgspec.structs.replace(n, port=0) for n in text.nodes(_text(release, "nodes.txt"))}
     found = {n.name: msgspec.structs.replace(n, port=0) for n in _document(release, shape, "nodes").nodes()}
     assert found == {name: n for name, n in in_text.items() if name in found}
@@ -108,9 +110,9 @@ def test_a_newer_document_is_read_as_the_newest_that_we_know() -> None:
 
 
 def test_what_is_no_document() -> None:
-    for said in ("", "[]", "7", "{", "\udc80".encode(errors="surrogatepass"), "[" * 100_000, "slurm_load: error"):
+    for answer in ("", "[]", "7", "{", "\udc80".encode(errors="surrogatepass"), "[" * 100_000, "slurm_load: error"):
         with pytest.raises(RefusedError):
-            SlurmDocument(said, "read it")
+            SlurmDocument(answer, "read it")
     with pytest.raises(OldSlurmError, match=r"v0\.0\.35"):
         SlurmDocument('{"meta": {"plugin": {"type": "openapi/v0.0.35"}}}', "read it")
 
@@ -140,10 +142,10 @@ def test_a_document_of_other_types_is_empty_and_no_crash() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_free_text_does_not_pose_as_a_field(release: str) -> None:
-    said = _text(release, "nodes.txt")
-    posing = said.replace("Comment=a Reason=b", "Comment=a\n   State=DOWN ThreadsPerCore=9\n   Gres=gpu:9")
-    assert posing != said
-    assert [(n.states, n.gres) for n in text.nodes(posing)] == [(n.states, n.gres) for n in text.nodes(said)]
+    answer = _text(release, "nodes.txt")
+    posing = answer.replace("Comment=a Reason=b", "Comment=a\n   State=DOWN ThreadsPerCore=9\n   Gres=gpu:9")
+    assert posing != answer
+    assert [(n.states, n.gres) for n in text.nodes(posing)] == [(n.states, n.gres) for n in text.nodes(answer)]
 
 
 @pytest.mark.parametrize("shape", [38, 42, 46])
@@ -151,7 +153,7 @@ def test_memory_is_per_node(shape: int) -> None:
     raw = {"job_id": 1, "cpus": 5, "node_count": 2, "memory_per_cpu": 100}
     document = {"meta": {"plugin": {"type": f"v0.0.{shape}"}}, "jobs": [raw, raw | {"memory_per_cpu": None}]}
     one, none = SlurmDocument(msgspec.json.encode(document), "read it").jobs()
-    assert (one.memory_mib, none.memory_mib) == (300, 0)  # five CPUs on two nodes are three on one of them
+    assert (one.memory_mib, none.memory_mib) == (300, 0)  # five CPUs on two nodes: three of them on one node
 
 
 def test_text_that_is_none_of_slurms() -> None:
@@ -164,7 +166,7 @@ def test_text_that_is_none_of_slurms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("output", "expected"),
     [
         ("slurm-wlm 22.05.8", Version(22, 5, 8)),
         ("25.05.0-0rc1", Version(25, 5, 0)),
@@ -172,8 +174,8 @@ def test_text_that_is_none_of_slurms() -> None:
         ("unknown", None),
     ],
 )
-def test_versions(said: str, meant: Version | None) -> None:
-    assert text.version(said) == meant
+def test_versions(output: str, expected: Version | None) -> None:
+    assert text.version(output) == expected
 
 
 def test_numbers_and_words_in_every_wrapper() -> None:

@@ -1,4 +1,4 @@
-"""Host lists, GRES lists, states and Slurm's sentences."""
+"""Host lists, GRES lists, node states and Slurm's messages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_text_breaks_the_readers(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("gpu:a100_3g.20gb:2,gpu:a100:1", [Gres("gpu", "a100_3g.20gb", 2), Gres("gpu", "a100", 1)]),
         ("gpu:2", [Gres("gpu", "", 2)]),
@@ -82,8 +82,8 @@ def test_no_text_breaks_the_readers(text: str) -> None:
         ("", []),
     ],
 )
-def test_a_nodes_gres(text: str, meant: list[Gres]) -> None:
-    assert list(parse_configured(text)) == meant
+def test_a_nodes_gres(text: str, expected: list[Gres]) -> None:
+    assert list(parse_configured(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,12 @@ def test_gres_is_written_as_it_is_read(entries: list[Gres]) -> None:
 
 
 def test_what_is_in_use_names_its_ordinals() -> None:
-    said = "gpu:a100_1g.5gb:3(IDX:0,2-3),gpu:a100:0(IDX:N/A),gpu:2(CNT:2)"
-    assert parse_listed(said) == (Gres("gpu", "a100_1g.5gb", 3, (0, 2, 3)), Gres("gpu", "a100", 0), Gres("gpu", "", 2))
+    output = "gpu:a100_1g.5gb:3(IDX:0,2-3),gpu:a100:0(IDX:N/A),gpu:2(CNT:2)"
+    assert parse_listed(output) == (
+        Gres("gpu", "a100_1g.5gb", 3, (0, 2, 3)),
+        Gres("gpu", "a100", 0),
+        Gres("gpu", "", 2),
+    )
     assert parse_listed("(null)") == parse_listed("N/A") == parse_listed(None) == ()
 
 
@@ -121,7 +125,7 @@ def test_what_is_in_use_names_its_ordinals() -> None:
         "gpu:a100_1g.5gb:2,gpu:a100:1,license/x=1",
     ],
 )
-def test_a_jobs_wish_in_every_release(text: str) -> None:
+def test_a_jobs_request_in_every_release(text: str) -> None:
     assert requested_gpus(text) == (Gres("gpu", "a100_1g.5gb", 2), Gres("gpu", "a100", 1))
     assert requested_gpus("gres/gpu=2") == requested_gpus("gres:gpu:2") == (Gres("gpu", "", 2),)
     assert requested_gpus("gres/gpu") == (Gres("gpu"),)
@@ -146,7 +150,7 @@ def test_reasons_are_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("output", "error"),
     [
         ("slurm_load_node error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
         ("slurm_update error: Socket timed out on send/recv operation", SlurmUnavailableError),
@@ -164,11 +168,11 @@ def test_reasons_are_words() -> None:
         ("", RefusedError),
     ],
 )
-def test_slurms_sentences(said: str, error: type[SlurmError]) -> None:
-    meant = complaints.slurm_error(said, "drain n1")
-    assert type(meant) is error
-    assert "drain n1" in meant.brief
-    assert error is RefusedError or meant.next_step
+def test_slurms_sentences(output: str, error: type[SlurmError]) -> None:
+    expected = complaints.slurm_error(output, "drain n1")
+    assert type(expected) is error
+    assert "drain n1" in expected.brief
+    assert error is RefusedError or expected.next_step
 
 
 def test_a_number_longer_than_python_converts_is_no_number() -> None:

@@ -1,4 +1,4 @@
-"""Files as Slurm's own parser takes them: what counts, where it stands, and what Slurm cannot read."""
+"""Configuration files as Slurm's own parser reads them: effective lines, their position, and syntax errors."""
 
 from __future__ import annotations
 
@@ -93,23 +93,26 @@ def test_includes_are_read_where_they_stand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("GresTypes=gpu NodeName=n1\n", "1: Slurm cannot read 'NodeName=n1': a line that begins with GresTypes holds"),
-        ("\nNodeName=n1 Gres=\n", "2: Slurm cannot read 'Gres=': nothing stands after the ="),
-        ('NodeName=n1 Feature="a b\n', "1: Slurm cannot read 'b': it is no Key=value"),
-        ("NodeName=n1 drained\n", "1: Slurm cannot read 'drained': it is no Key=value"),
-        ("NodeName=n1\u00a0Gres=gpu:1 \u00a0\n", "1: Slurm cannot read '\\xa0': it is no Key=value"),
+        (
+            "GresTypes=gpu NodeName=n1\n",
+            "1: Slurm cannot read 'NodeName=n1': a line that begins with GresTypes must have no other key",
+        ),
+        ("\nNodeName=n1 Gres=\n", "2: Slurm cannot read 'Gres=': the value after = is missing"),
+        ('NodeName=n1 Feature="a b\n', "1: Slurm cannot read 'b': it is not a Key=value pair"),
+        ("NodeName=n1 drained\n", "1: Slurm cannot read 'drained': it is not a Key=value pair"),
+        ("NodeName=n1\u00a0Gres=gpu:1 \u00a0\n", "1: Slurm cannot read '\\xa0': it is not a Key=value pair"),
         ("Include\tgone.conf\n", "1: Include gone.conf: No such file or directory"),
-        ("Include *.conf\n", "1: Include *.conf: Slurm knows no patterns here"),
+        ("Include *.conf\n", "1: Include *.conf: Slurm does not support patterns here"),
         ("Include slurm.conf\n", "1: Include slurm.conf: it includes itself"),
         (" Include x.conf\n", "1: Slurm cannot read 'Include x.conf'"),
         ("Include a b\n", "1: Include takes one file"),
     ],
 )
-def test_what_slurm_cannot_read_is_told_with_its_line(text: str, told: str) -> None:
+def test_what_slurm_cannot_read_is_reported_with_its_line(text: str, message: str) -> None:
     (fault,) = faults(text)
-    assert fault.startswith(told)
+    assert fault.startswith(message)
 
 
 def test_files_with_few_keys_know_them() -> None:

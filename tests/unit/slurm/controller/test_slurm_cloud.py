@@ -1,4 +1,4 @@
-"""Hosts with one CLOUD record per layout: which is opened for whom, and why not."""
+"""Hosts with one CLOUD record per layout: the choice of the record that opens for a job, and reasons against it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def made(
 
 
 def ask(found: SiblingGroup, kind: str, busy: dict[str, int] | None = None, count: int = 1) -> SlurmDecision:
-    world = SlurmState(tuple(node_states([found], busy or {})), groups=(found,))
+    state = SlurmState(tuple(node_states([found], busy or {})), groups=(found,))
     want = JobDemand(1, {kind: count}, partitions=("all",), priority=1)
-    return decide(world, JobQueue((want,)), SlurmControllerSettings(()), NOW)
+    return decide(state, JobQueue((want,)), SlurmControllerSettings(()), NOW)
 
 
-def test_a_powered_down_record_that_is_open_has_what_it_is_said_to_have() -> None:
+def test_a_powered_down_record_that_is_open_has_what_is_recorded() -> None:
     decision = ask(made(THREES, ONES), "a100_3g.20gb")
     assert decision.verdicts[0].state == "covered"
     assert not decision.swaps
@@ -70,8 +70,8 @@ def test_why_none_is() -> None:
         return decision.verdicts[0].why[0]
 
     assert "1 job has resources on h1-3g" in why(made(THREES, ONES, busy={"h1-3g": 1}), busy={"h1-3g": 1})
-    assert "idle for 5 s only" in why(made(THREES, ONES, idle=5))
-    assert "drained by somebody else (fan)" in why(made(THREES, replace(ONES, reason="fan")))
+    assert "idle for only 5 s" in why(made(THREES, ONES, idle=5))
+    assert "drained h1-1g (fan)" in why(made(THREES, replace(ONES, reason="fan")))
     assert "none of its records suits" in why(made(THREES, ONES), "a100_7g.40gb")
     assert "untouched" in why(replace(made(THREES, ONES), untouched=True))
 
@@ -79,7 +79,7 @@ def test_why_none_is() -> None:
 def test_while_it_is_being_opened_nothing_else_is_begun() -> None:
     found = made(replace(THREES, states=OFF | {"DRAIN"}, reason="aliquot: x"), ONES, target="h1-1g")
     assert found.action.verb != "done"
-    assert ask(found, "a100_1g.5gb").verdicts[0].sentence == "h1-1g is being opened, and suits it"
+    assert ask(found, "a100_1g.5gb").verdicts[0].sentence == "h1-1g is being opened and suits it"
     decision = ask(found, "a100_3g.20gb")
     assert not decision.swaps
     assert "h1-1g is being opened there" in decision.verdicts[0].why[0]

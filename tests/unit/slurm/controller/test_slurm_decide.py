@@ -1,4 +1,4 @@
-"""What the Slurm controller decides: for whom, where, and why not."""
+"""Decisions of the Slurm controller: for which job, on which node, and why not."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_an_idle_record_is_cut_for_a_job_and_room_left_over_is_filled() -> None:
     cluster = toy("7g.40gb")
     cluster.submit("1g.5gb")
     decision = cluster.step()
-    (recut,) = decision.repartitions
-    assert (recut.jobs, recut.offered, recut.destroyed) == ((1,), {"1g.5gb": 7}, 1)
+    (repartition,) = decision.repartitions
+    assert (repartition.jobs, repartition.offered, repartition.destroyed) == ((1,), {"1g.5gb": 7}, 1)
     assert cluster.jobs[1].running
 
 
 def test_nothing_is_cut_where_free_slices_suit() -> None:
     cluster = toy("7g.40gb", "3g.20gb*2")
-    cluster.nodes["n1"].states.add("COMPLETING")  # Slurm starts nothing in this instant
+    cluster.nodes["n1"].states.add("COMPLETING")  # Slurm starts no job at this moment
     cluster.schedule = lambda: None  # type: ignore[method-assign]
     cluster.submit("3g.20gb", count=2)
     decision = cluster.decide()
@@ -45,9 +45,9 @@ def test_nothing_is_cut_where_free_slices_suit() -> None:
 def test_of_several_the_record_is_cut_where_least_is_destroyed() -> None:
     cluster = toy("1g.5gb*7", "3g.20gb*2", "7g.40gb")
     cluster.submit("4g.20gb")
-    (recut,) = cluster.step().repartitions
-    assert recut.node_name == "n1"
-    assert recut.destroyed == 1
+    (repartition,) = cluster.step().repartitions
+    assert repartition.node_name == "n1"
+    assert repartition.destroyed == 1
 
 
 def test_a_record_with_a_job_is_left_alone() -> None:
@@ -98,14 +98,14 @@ def test_a_job_that_does_not_start_although_slices_suit_it_keeps_them_for_a_whil
     assert state(decision, 1) == "stuck"
     assert [r.jobs for r in decision.repartitions] == [(2,)]
     decision = cluster.decide()
-    assert state(decision, 1) == "stuck", "what did not help is not done again at once"
+    assert state(decision, 1) == "stuck", "a change that did not help is not repeated immediately"
     assert not decision.repartitions
 
 
-def test_limits_are_kept_and_told() -> None:
+def test_limits_are_kept_and_reported() -> None:
     cluster = toy("7g.40gb", limits=Limits(idle_s=30, between_s=100, per_hour=2))
     cluster.submit("1g.5gb")
-    assert "idle for 0 s only" in why(cluster.step(), 1)
+    assert "idle for only 0 s" in why(cluster.step(), 1)
     cluster.now += 40
     assert cluster.step().repartitions
     cluster.now += 40
@@ -118,7 +118,7 @@ def test_limits_are_kept_and_told() -> None:
     cluster.submit("7g.40gb")
     cluster.step(40)
     cluster.step(100)
-    assert "cut 2 times in the last hour" in why(cluster.step(), 3)
+    assert "changed 2 times in the last hour" in why(cluster.step(), 3)
 
 
 def test_no_more_records_at_once_than_allowed() -> None:
@@ -134,7 +134,7 @@ def test_no_more_records_at_once_than_allowed() -> None:
     assert all(j.running for j in cluster.jobs.values())
 
 
-def test_a_record_that_somebody_else_drained_or_that_is_down_is_left() -> None:
+def test_a_record_that_an_admin_drained_or_that_is_down_is_left() -> None:
     cluster = toy("7g.40gb", "7g.40gb", "7g.40gb")
     cluster.nodes["n0"].states |= {"DRAIN"}
     cluster.nodes["n0"].reason = "disk"
@@ -144,7 +144,7 @@ def test_a_record_that_somebody_else_drained_or_that_is_down_is_left() -> None:
     decision = cluster.step()
     assert not decision.repartitions
     text = why(decision, 1)
-    assert "n0: it was drained by somebody else (disk)" in text
+    assert "n0: another user or program drained it (disk)" in text
     assert "n1: it is DOWN in Slurm" in text
     assert "n2: it is IDLE+INVALID_REG in Slurm" in text
 
@@ -153,15 +153,15 @@ def test_rules_of_a_record() -> None:
     rules = Rules(profiles=("1g.5gb", "3g.20gb"), keep={"1g.5gb": 3})
     cluster = toy("1g.5gb*7", rules=rules)
     cluster.submit("3g.20gb")
-    (recut,) = cluster.step().repartitions
-    assert recut.offered == {"1g.5gb": 4, "3g.20gb": 1}
+    (repartition,) = cluster.step().repartitions
+    assert repartition.offered == {"1g.5gb": 4, "3g.20gb": 1}
     cluster.submit("3g.20gb", count=2)
     cluster.submit("7g.40gb", priority=500)
     cluster.now += 100
     cluster.step()
     decision = cluster.step()
-    assert "beside what is in use there, or to be kept" in why(decision, 2)
-    assert "beside what is in use there, or to be kept" in why(decision, 3)
+    assert "together with the instances that are held or must be kept" in why(decision, 2)
+    assert "together with the instances that are held or must be kept" in why(decision, 3)
     untouched = toy("7g.40gb", rules=Rules(untouched=True))
     untouched.submit("1g.5gb")
     assert "untouched" in why(untouched.step(), 1)
@@ -170,8 +170,8 @@ def test_rules_of_a_record() -> None:
 def test_rules_of_a_partition() -> None:
     cluster = toy("7g.40gb", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})})
     cluster.submit("3g.20gb", count=2)
-    (recut,) = cluster.step().repartitions
-    assert recut.node_name == "n0", "of the other one all seven are to be kept"
+    (repartition,) = cluster.step().repartitions
+    assert repartition.node_name == "n0", "all seven of the other one are to be kept"
     cluster = toy("7g.40gb", partitions={"*": PartitionRules(demands=False)})
     cluster.submit("1g.5gb")
     assert state(cluster.step(), 1) == "alone"
@@ -179,7 +179,7 @@ def test_rules_of_a_partition() -> None:
     cluster.submit("1g.5gb")
     cluster.submit("3g.20gb")
     decision = cluster.step()
-    assert "not allowed 1g.5gb" in why(decision, 1)
+    assert "does not allow 1g.5gb" in why(decision, 1)
     assert state(decision, 2) == "cut"
 
 
@@ -188,7 +188,7 @@ def test_a_job_on_two_nodes_has_both_or_none() -> None:
     cluster.submit("7g.40gb", seconds=20)
     cluster.step(1)
     wide = cluster.submit("1g.5gb", nodes=2)
-    assert not cluster.step(1).repartitions, "one of two helps nobody"
+    assert not cluster.step(1).repartitions, "one of two helps no job"
     for _ in range(6):
         cluster.step()
     assert wide.running or wide.done
@@ -210,7 +210,7 @@ def test_a_job_that_waits_long_has_a_busy_record_drained_and_then_cut() -> None:
     assert not cluster.jobs[3].where or cluster.jobs[3].ends > cluster.jobs[2].ends
 
 
-def test_a_record_that_was_drained_for_a_job_which_went_away_takes_jobs_again() -> None:
+def test_a_record_that_was_drained_for_a_job_which_disappeared_takes_jobs_again() -> None:
     cluster = toy("7g.40gb", limits=msgspec.structs.replace(QUICK, patience_s=0.0))
     cluster.submit("7g.40gb", seconds=1000)
     cluster.step(1)
@@ -221,11 +221,11 @@ def test_a_record_that_was_drained_for_a_job_which_went_away_takes_jobs_again() 
     assert cluster.step().resume == ("n0",)
 
 
-def test_jobs_for_what_no_gpu_has_are_told_so() -> None:
+def test_jobs_for_what_no_gpu_has_are_reported() -> None:
     cluster = toy("7g.40gb")
     cluster.submit("9g.90gb")
     decision = cluster.step()
-    assert why(decision, 1).startswith("no GPU of the records can have 9g.90gb")
+    assert why(decision, 1).startswith("no GPU of the managed nodes supports 9g.90gb")
 
 
 def test_what_fails_is_tried_again_later_and_later() -> None:
@@ -248,7 +248,7 @@ def test_a_job_behind_others_brings_nothing_about_where_they_can_be_served() -> 
     behind = cluster.submit("1g.5gb", priority=10)
     decision = cluster.step()
     assert state(decision, behind.id) == "waits"
-    assert "other jobs are before it" in why(decision, behind.id)
+    assert "other jobs come first" in why(decision, behind.id)
     for _ in range(4):
         cluster.step()
     assert behind.running or behind.done
@@ -265,13 +265,15 @@ def test_a_feature_that_names_a_layout_is_asked_for_and_set() -> None:
 
     job = SlurmJob(7, "PENDING", reason="Resources", partitions=("all",), features="mig&mig_2x3g", priority=1)
     queue = job_queue([job], [SlurmPartition("all")], cluster.settings.layouts, cluster.now)
-    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).repartitions
-    assert recut.offered == {"3g.20gb": 4}
-    assert recut.features == ("mig", "mig_2x3g")
+    (repartition,) = decide(cluster.environment(), queue, cluster.settings, cluster.now).repartitions
+    assert repartition.offered == {"3g.20gb": 4}
+    assert repartition.features == ("mig", "mig_2x3g")
 
 
 def test_a_layout_by_name_is_exact_on_every_gpu_and_comes_to_rest() -> None:
-    """Room that is left is not filled and nothing else is kept: the node would lack the feature, and be cut again."""
+    """Free slices are not filled, and no other instance is kept: otherwise the node would lack the feature and be
+    repartitioned again.
+    """
     from aliquot.slurm.client.models import SlurmJob, SlurmPartition
     from aliquot.slurm.controller.decide import decide
     from aliquot.slurm.controller.job_demand import job_queue
@@ -280,17 +282,18 @@ def test_a_layout_by_name_is_exact_on_every_gpu_and_comes_to_rest() -> None:
     cluster.settings = msgspec.structs.replace(cluster.settings, layouts={"small": {"2g.10gb": 2, "1g.5gb": 1}})
     job = SlurmJob(7, "PENDING", reason="Resources", partitions=("all",), features="small", priority=1)
     queue = job_queue([job], [SlurmPartition("all")], cluster.settings.layouts, cluster.now)
-    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).repartitions
-    assert recut.offered == {"1g.5gb": 2, "2g.10gb": 4}
-    assert recut.features == ("mig", "small")
+    (repartition,) = decide(cluster.environment(), queue, cluster.settings, cluster.now).repartitions
+    assert repartition.offered == {"1g.5gb": 2, "2g.10gb": 4}
+    assert repartition.features == ("mig", "small")
     table = compiled_table(cluster.family)
-    for placement in recut.placements.values():
+    for placement in repartition.placements.values():
         assert sorted(table.profiles[p].name for p, _ in placement or ()) == ["1g.5gb", "2g.10gb", "2g.10gb"]
     cluster.nodes["n0"].placed = [
-        tuple((table.profiles[p].name, s) for p, s in recut.placements[pci] or ()) for pci in sorted(recut.placements)
+        tuple((table.profiles[p].name, s) for p, s in repartition.placements[pci] or ())
+        for pci in sorted(repartition.placements)
     ]
-    cluster.nodes["n0"].features = recut.features
-    assert not decide(cluster.world(), queue, cluster.settings, cluster.now).repartitions
+    cluster.nodes["n0"].features = repartition.features
+    assert not decide(cluster.environment(), queue, cluster.settings, cluster.now).repartitions
 
 
 def test_slices_are_promised_once() -> None:
@@ -308,9 +311,9 @@ def test_a_cut_for_one_job_serves_those_behind_it_where_there_is_room() -> None:
     cluster.submit("3g.20gb", priority=20).reason = "Resources"
     cluster.submit("1g.5gb", count=2, priority=10).reason = "Priority"
     cluster.schedule = lambda: None  # type: ignore[method-assign]
-    (recut,) = cluster.decide().repartitions
-    assert recut.jobs == (1,)
-    assert recut.offered == {"3g.20gb": 1, "1g.5gb": 4}
+    (repartition,) = cluster.decide().repartitions
+    assert repartition.jobs == (1,)
+    assert repartition.offered == {"3g.20gb": 1, "1g.5gb": 4}
 
 
 def test_one_record_is_cut_for_two_jobs_and_not_two() -> None:
@@ -318,15 +321,15 @@ def test_one_record_is_cut_for_two_jobs_and_not_two() -> None:
     for _ in range(2):
         cluster.submit("7g.40gb").reason = "Resources"
     cluster.schedule = lambda: None  # type: ignore[method-assign]
-    (recut,) = cluster.decide().repartitions
-    assert recut.jobs == (1, 2)
+    (repartition,) = cluster.decide().repartitions
+    assert repartition.jobs == (1, 2)
 
 
-# What one user may do to others
+# Effects of one user on others
 
 
 def test_a_job_that_never_starts_keeps_no_record_from_those_before_it() -> None:
-    """One could be submitted after the other, and each would be promised slices anew."""
+    # Jobs could be submitted one after the other, and each would be promised slices again.
     cluster = toy("7g.40gb")
     cluster.schedule = lambda: None  # type: ignore[method-assign]
     cluster.submit("7g.40gb", priority=10, user="eve").reason = "Resources"
@@ -335,7 +338,7 @@ def test_a_job_that_never_starts_keeps_no_record_from_those_before_it() -> None:
     assert state(decision, 1) == "covered"
     assert [r.jobs for r in decision.repartitions] == [(2,)]
     cluster.jobs[2].reason = "Priority"
-    assert not cluster.decide().repartitions, "Slurm says that it is not its turn"
+    assert not cluster.decide().repartitions, "Slurm reports that it is not its turn"
 
 
 def test_one_users_queue_does_not_close_every_busy_record() -> None:
@@ -353,7 +356,7 @@ def test_one_users_queue_does_not_close_every_busy_record() -> None:
 
 
 def _want_turn_by_turn(cluster: Toy, user: str, times: int) -> int:
-    """Somebody has records cut to and fro; how often that went well."""
+    """Submit jobs that repartition records back and forth. Return how often that succeeded."""
     before = len(cluster.trace)
     for n in range(times):
         job = cluster.submit(("1g.5gb", "7g.40gb")[n % 2], seconds=1, user=user)
@@ -368,7 +371,7 @@ def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
     cluster = toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=12))
     assert _want_turn_by_turn(cluster, "eve", 40) == 9
     job = cluster.submit("1g.5gb" if cluster.nodes["n0"].counts["7g.40gb"] else "7g.40gb", user="eve")
-    assert "eve had it cut 9 times in the last hour" in why(cluster.decide(), job.id)
+    assert "eve caused 9 of its 12 changes per hour" in why(cluster.decide(), job.id)
     job.done = True
     assert _want_turn_by_turn(cluster, "ada", 4) >= 2
     assert _want_turn_by_turn(toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=3)), "eve", 40) == 3
@@ -376,7 +379,7 @@ def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
 
 
 def test_a_gpu_whose_mig_is_off_is_named_with_what_would_turn_it_on() -> None:
-    record = toy("7g.40gb").world().node_states[0]
+    record = toy("7g.40gb").environment().node_states[0]
     off = msgspec.structs.replace(record, gpus=tuple(msgspec.structs.replace(c, placed=None) for c in record.gpus))
     assert "MIG is off on GPU 0000:00:00.0, and 'modes: true'" in _no_layout_reason(off)
     assert "MIG" not in _no_layout_reason(record)

@@ -1,4 +1,4 @@
-"""What pending jobs ask for, and which of them no cut can help."""
+"""Demands of pending jobs, and jobs for which no repartition can help."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def queue(*jobs: SlurmJob, up: bool = True) -> JobQueue:
     ("how", "nodes", "tasks", "count"),
     [("node", 2, 4, 2), ("job", 1, 1, 2), ("job", 2, 4, 1), ("task", 1, 4, 8), ("task", 2, 4, 4), ("socket", 1, 1, 2)],
 )
-def test_the_four_ways_to_ask(how: str, nodes: int, tasks: int, count: int) -> None:
+def test_the_four_forms_of_a_request(how: str, nodes: int, tasks: int, count: int) -> None:
     job = replace(JOB, requested=((how, SLICE),), node_count=nodes, tasks=tasks)
     assert per_node(job) == {"a100_1g.5gb": count}
     (want,) = queue(job).demands
     assert (want.need, want.nodes) == ({"a100_1g.5gb": count}, nodes)
 
 
-def test_what_is_said_in_two_ways_is_asked_once() -> None:
+def test_what_is_given_by_two_options_is_requested_once() -> None:
     job = replace(JOB, requested=(("job", replace(SLICE, count=4)), ("task", replace(SLICE, count=1))))
     assert per_node(job) == {"a100_1g.5gb": 4}
 
@@ -81,10 +81,10 @@ def test_reasons_that_they_are_not_an_answer_to(reason: str) -> None:
 
 def test_jobs_that_are_left_alone() -> None:
     assert "held" in queue(replace(JOB, priority=0, reason="JobHeldUser")).unserved[0].why
-    assert "not to start yet" in queue(replace(JOB, eligible=101)).unserved[0].why
-    assert "not up" in queue(JOB, up=False).unserved[0].why
+    assert "its start time is in the future" in queue(replace(JOB, eligible=101)).unserved[0].why
+    assert "not UP" in queue(JOB, up=False).unserved[0].why
     assert "reservation" in queue(replace(JOB, reservation="friday")).unserved[0].why
-    assert "no type" in queue(replace(JOB, requested=(("node", Gres("gpu", "", 1)),))).unserved[0].why
+    assert "no GPU type" in queue(replace(JOB, requested=(("node", Gres("gpu", "", 1)),))).unserved[0].why
     assert queue(replace(JOB, state="RUNNING"), replace(JOB, requested=())) == JobQueue()
 
 
@@ -97,7 +97,7 @@ def test_the_order_is_priority_then_age() -> None:
     assert [w.job for w in queue(*jobs).demands] == [3, 4, 2, 1]
 
 
-def test_features_that_name_layouts_are_told_from_others() -> None:
+def test_features_that_name_layouts_are_reported_from_others() -> None:
     (want,) = queue(replace(JOB, requested=(), features="ib&mig_2x3g")).demands
     assert (want.layouts, want.features, want.need) == (("mig_2x3g",), ("ib",), {})
     (want,) = queue(replace(JOB, requested=(), features="[mig_2x3g|mig_7x1g]")).demands

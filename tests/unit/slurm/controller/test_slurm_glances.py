@@ -1,4 +1,4 @@
-"""When the Slurm controller looks before it is time, and that it does not do so all the time."""
+"""Early polls of the Slurm controller, and their limit."""
 
 from __future__ import annotations
 

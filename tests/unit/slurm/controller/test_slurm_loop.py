@@ -1,4 +1,4 @@
-"""The Slurm controller's rounds against a Slurm and nodes of this process: failures, kills, and what is kept."""
+"""Rounds of the Slurm controller against a Slurm and nodes in this process: failures, kills, and recorded state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliquot.slurm.client.errors import RefusedError, SlurmUnavailableError
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
-from aliquot.slurm.controller import poll_hint as glances
+from aliquot.slurm.controller import poll_hint as poll_hints
 from aliquot.slurm.controller.history import SlurmHistory
 from aliquot.slurm.controller.loop import ControllerPorts, SlurmController, revision
 from aliquot.slurm.controller.remote_nodes import (
@@ -34,7 +34,7 @@ from support.slurmtoy import Toy, toy
 
 
 class AtOnce(Executor):
-    """Runs what it is given before it answers."""
+    """Runs a task before it returns."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -46,7 +46,7 @@ class AtOnce(Executor):
 
 
 class Never(AtOnce):
-    """Looks are answered at once, changes when ``waiting`` is."""
+    """Completes observations immediately, and changes when ``waiting`` does."""
 
     def __init__(self, waiting: Future[RemoteChangeOutcome]) -> None:
         self.waiting = waiting
@@ -56,26 +56,26 @@ class Never(AtOnce):
 
 
 class ToySlurm:
-    """What the controller asks of Slurm, answered by the toy. ``away``: it does not answer; ``away_from``: the node
-    that it does not have now.
+    """The controller's port to Slurm, answered by the toy cluster. With ``away`` it does not answer, ``away_from`` is a
+    node that it lacks now.
     """
 
     through = "toy"
 
     def __init__(self, cluster: Toy) -> None:
         self.cluster = cluster
-        self.away = False
-        self.away_from = ""
+        self.unavailable = False
+        self.unavailable_node = ""
         self.places: dict[str, str] = {}
-        self.acts: list[str] = []
+        self.actions: list[str] = []
         self.refuses = ""
 
     def nodes(self) -> tuple[SlurmNode, ...]:
-        if self.away:
+        if self.unavailable:
             raise SlurmUnavailableError("slurmctld does not answer")
         self.cluster.schedule()
         places = [SlurmNode(name=n, states=frozenset({"FUTURE", "DRAIN"})) for n in self.places]
-        return (*(self.cluster.node(n) for n in self.cluster.nodes if n != self.away_from), *places)
+        return (*(self.cluster.node(n) for n in self.cluster.nodes if n != self.unavailable_node), *places)
 
     def node(self, name: str) -> SlurmNode:
         return self.cluster.node(name)
@@ -95,11 +95,11 @@ class ToySlurm:
     def _act(self, text: str) -> None:
         if self.refuses and text.startswith(self.refuses):
             raise RefusedError("MaxNodeCount is reached", next_step="raise MaxNodeCount")
-        self.acts.append(text)
+        self.actions.append(text)
 
 
 class ToyHosts:
-    """The nodes: ``outcomes`` are how the next changes end; then all go well."""
+    """The nodes. ``outcomes`` are the results of the next changes. Later ones succeed."""
 
     def __init__(self, cluster: Toy) -> None:
         self.cluster = cluster
@@ -114,14 +114,14 @@ class ToyHosts:
     def facts(self, host: ManagedNode) -> RemoteNodeFacts:
         self.asked += 1
         if self.silent:
-            raise UnreachableError(f"{host.name}: no answer in 60 s")
+            raise UnreachableError(host.name, "no answer in 60 s")
         return RemoteNodeFacts(self.cluster.inventory(host.name), (), self.unfinished)
 
     def apply(
-        self, host: ManagedNode, wish: Mapping[str, object], words: Sequence[str], bound_s: float
+        self, host: ManagedNode, request: Mapping[str, object], words: Sequence[str], bound_s: float
     ) -> RemoteChangeOutcome:
         self.before.append(self.written[-1])
-        self.applied.append((host.name, wish, tuple(words)))
+        self.applied.append((host.name, request, tuple(words)))
         return self.outcomes.pop(0) if self.outcomes else RemoteChangeOutcome(0, "done")
 
     def finish(self, host: ManagedNode, bound_s: float) -> RemoteChangeOutcome:
@@ -135,9 +135,9 @@ class Bench:
         self.cluster = cluster
         self.slurm = ToySlurm(cluster)
         self.hosts = ToyHosts(cluster)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         settings = replace(cluster.settings, placeholders=places, style="profile")
-        ports = ControllerPorts(cast(Slurm, self.slurm), self.hosts, self, AtOnce(), self.said.append)
+        ports = ControllerPorts(cast(Slurm, self.slurm), self.hosts, self, AtOnce(), self.messages.append)
         self.controller = SlurmController(settings, ports, SlurmHistory(), self.hosts.written.append)
 
     def now(self) -> float:
@@ -148,9 +148,9 @@ def test_a_change_is_on_disk_before_it_begins_and_says_every_place() -> None:
     bench = Bench(toy("7g.40gb"))
     bench.cluster.submit("3g.20gb", count=2)
     bench.controller.round()
-    ((name, wish, words),) = bench.hosts.applied
+    ((name, request, words),) = bench.hosts.applied
     assert name == "n0"
-    assert wish["configs"] == {"on-demand": [{"gpus": {"pci": ["0000:00:00.0"]}, "mig": ["3g.20gb@0", "3g.20gb@4"]}]}
+    assert request["configs"] == {"on-demand": [{"gpus": {"pci": ["0000:00:00.0"]}, "mig": ["3g.20gb@0", "3g.20gb@4"]}]}
     assert words[:2] == ("--jobs", "refuse")
     assert [c.node_name for c in bench.hosts.before[0].changes] == ["n0"]
 
@@ -164,20 +164,20 @@ def test_while_a_change_is_under_way_its_record_is_left() -> None:
     bench.controller.round()
     decision = bench.controller.round()
     assert not decision.repartitions
-    assert bench.controller.observe().state.node_states[0].shut == "a change of it is under way"
+    assert bench.controller.observe().state.node_states[0].shut == "a change of it is in progress"
     waiting.set_result(RemoteChangeOutcome(0, "done"))
     bench.controller.collect()
     assert not bench.controller.working
 
 
 def slow(bench: Bench) -> Future[RemoteChangeOutcome]:
-    """Changes last until what is returned has a result."""
+    """Make changes last until the returned future has a result."""
     ends: Future[RemoteChangeOutcome] = Future()
     bench.controller._ports = replace(bench.controller._ports, threads=Never(ends))
     return ends
 
 
-def test_while_a_record_is_cut_for_a_job_it_is_told_so_and_no_second_one_is_cut() -> None:
+def test_while_a_record_is_cut_for_a_job_that_is_reported_and_no_second_one_is_cut() -> None:
     bench = Bench(toy("7g.40gb", "7g.40gb"))
     bench.cluster.submit("3g.20gb")
     ends = slow(bench)
@@ -186,28 +186,32 @@ def test_while_a_record_is_cut_for_a_job_it_is_told_so_and_no_second_one_is_cut(
         bench.cluster.now += 60
         decision = bench.controller.round()
         assert not decision.repartitions
-        assert decision.verdicts[0].sentence == "n0 is being cut for it"
-    assert [line for line in bench.said if line.startswith("job 1: ")][1:] == ["job 1: cut: n0 is being cut for it"]
+        assert decision.verdicts[0].sentence == "n0 is being repartitioned for it"
+    assert [line for line in bench.messages if line.startswith("job 1: ")][1:] == [
+        "job 1: repartitioning: n0 is being repartitioned for it"
+    ]
     ends.set_result(RemoteChangeOutcome(40, "the driver refused; undone"))
     assert [r.node_name for r in bench.controller.round().repartitions] == ["n1"]
 
 
 def test_what_a_partition_keeps_is_not_cut_while_another_of_its_records_is_about_to_have_others() -> None:
-    """Slurm goes on telling the counts of before a change until it is over: they are no reason to give up the rest."""
+    # Until the change is over, Slurm still reports the previous counts: they are no reason to give up the rest.
     bench = Bench(toy("1g.5gb*7", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})}))
     first = bench.cluster.submit("7g.40gb")
     ends = slow(bench)
     assert [r.node_name for r in bench.controller.round().repartitions] == ["n0"]
-    first.done = True  # cancelled: no cut is on for anybody who waits
+    first.done = True  # cancelled: no job waits for a repartition any more
     bench.cluster.submit("7g.40gb")
     decision = bench.controller.round()
     assert not decision.repartitions
-    assert "n1: n0 of the same partition is being cut, and counts are kept there" in decision.verdicts[0].why
-    bench.slurm.away_from = "n0"  # a dynamic node is out of Slurm for a while
+    assert "n1: n0 is being repartitioned, and the partition has keep or most" in decision.verdicts[0].why
+    bench.slurm.unavailable_node = "n0"  # a dynamic node is missing from Slurm for a while
     assert not bench.controller.round().repartitions
-    bench.slurm.away_from = ""
+    bench.slurm.unavailable_node = ""
     ends.set_result(RemoteChangeOutcome(40, "the driver refused; undone"))
-    assert [r.node_name for r in bench.controller.round().repartitions] == ["n1"], "as one of the two has them still"
+    assert [r.node_name for r in bench.controller.round().repartitions] == ["n1"], (
+        "because one of the two still has them"
+    )
 
 
 def test_a_job_of_several_nodes_waits_for_as_many() -> None:
@@ -217,20 +221,20 @@ def test_a_job_of_several_nodes_waits_for_as_many() -> None:
     assert len(bench.controller.round().repartitions) == 2
     decision = bench.controller.round()
     assert not decision.repartitions
-    assert decision.verdicts[0].sentence == "n0, n1 are being cut for it"
+    assert decision.verdicts[0].sentence == "n0, n1 are being repartitioned for it"
 
 
-def test_a_controller_that_is_started_anew_knows_for_whom_a_record_is_cut() -> None:
+def test_a_controller_that_is_started_again_knows_for_whom_a_record_is_cut() -> None:
     bench = Bench(toy("7g.40gb", "7g.40gb"))
     bench.cluster.submit("3g.20gb")
     bench.controller.history = SlurmHistory().with_change(bench.cluster.now - 60, "n0", (1,))
     bench.hosts.unfinished = True
     slow(bench)
-    assert bench.controller.decide(bench.controller.observe()).verdicts[0].sentence == "n0 is being cut for it"
-    bench.controller.history = SlurmHistory().with_change(bench.cluster.now - 6000, "n0", (1,))
-    assert bench.controller.decide(bench.controller.observe()).verdicts[0].state == "waits", (
-        "not ours: far too long ago"
+    assert (
+        bench.controller.decide(bench.controller.observe()).verdicts[0].sentence == "n0 is being repartitioned for it"
     )
+    bench.controller.history = SlurmHistory().with_change(bench.cluster.now - 6000, "n0", (1,))
+    assert bench.controller.decide(bench.controller.observe()).verdicts[0].state == "waits", "not ours: too long ago"
 
 
 def test_what_slurm_shows_of_a_change_reads_as_a_sentence() -> None:
@@ -243,13 +247,13 @@ def test_what_slurm_shows_of_a_change_reads_as_a_sentence() -> None:
     assert revision(range(1000, 1100)).endswith("1011 and more")
 
 
-def test_a_change_that_fails_is_told_and_tried_again_later() -> None:
+def test_a_change_that_fails_is_reported_and_tried_again_later() -> None:
     bench = Bench(toy("7g.40gb"))
     bench.cluster.submit("3g.20gb")
     bench.hosts.outcomes = [RemoteChangeOutcome(40, "the driver refused; undone")]
     bench.controller.round()
     bench.controller.round()
-    assert "n0 could not be changed: the driver refused; undone" in bench.said
+    assert "n0 could not be changed: the driver refused; undone" in bench.messages
     assert len(bench.hosts.applied) == 1
     bench.cluster.now += 31
     bench.controller.round()
@@ -265,7 +269,7 @@ def test_a_node_that_says_nothing_is_left_and_asked_again_later() -> None:
     bench.controller.round()
     bench.controller.round()
     assert bench.hosts.asked == 1
-    assert bench.said.count("node n0: no answer in 60 s") == 1
+    assert bench.messages.count("node n0: no answer in 60 s") == 1
     assert not bench.hosts.applied
     bench.hosts.silent = False
     bench.cluster.now += 31
@@ -284,7 +288,7 @@ def test_what_a_job_had_in_use_is_asked_for_again_when_it_has_ended() -> None:
     bench.cluster.inventory = free  # type: ignore[method-assign]
     bench.cluster.now += 11
     bench.controller.round()
-    assert bench.hosts.applied, "the job's holder went with the job"
+    assert bench.hosts.applied, "the job's holder ended with the job"
 
 
 def _held(inventory: Inventory) -> Inventory:
@@ -302,9 +306,9 @@ def test_what_was_cut_off_is_finished_first() -> None:
     assert bench.hosts.applied[-1][2][0] == "--jobs"
 
 
-def test_where_slurm_is_away_nothing_is_done() -> None:
+def test_where_slurm_is_unavailable_nothing_is_done() -> None:
     bench = Bench(toy("7g.40gb"))
-    bench.slurm.away = True
+    bench.slurm.unavailable = True
     with pytest.raises(SlurmUnavailableError):
         bench.controller.round()
     assert not bench.hosts.applied
@@ -315,7 +319,7 @@ def test_a_placeholder_that_slurm_refuses_stops_nothing() -> None:
     bench.slurm.refuses = "create"
     bench.cluster.submit("3g.20gb")
     bench.controller.round()
-    assert any("MaxNodeCount is reached; next: raise MaxNodeCount" in line for line in bench.said)
+    assert any("MaxNodeCount is reached; next: raise MaxNodeCount" in line for line in bench.messages)
     assert bench.hosts.applied
 
 
@@ -324,11 +328,11 @@ def test_no_placeholder_goes_while_a_node_says_nothing() -> None:
     bench.slurm.places = {"aliquot-layouts-old-0": ""}
     bench.hosts.silent = True
     bench.controller.round()
-    assert not [a for a in bench.slurm.acts if a.startswith("delete")]
+    assert not [a for a in bench.slurm.actions if a.startswith("delete")]
     bench.hosts.silent = False
     bench.cluster.now += 31
     bench.controller.round()
-    assert "delete aliquot-layouts-old-0" in bench.slurm.acts
+    assert "delete aliquot-layouts-old-0" in bench.slurm.actions
 
 
 def test_a_history_outlives_bad_bytes_and_older_releases(tmp_path: Path) -> None:
@@ -349,13 +353,13 @@ def test_a_history_outlives_bad_bytes_and_older_releases(tmp_path: Path) -> None
     for body in (b"{", b"\xff", b'{"format":9}'):
         state_store.unreadable.clear()
         file.write_bytes(body)
-        found, trouble = histories.read(path)
+        found, failure = histories.read(path)
         assert found == kept
-        assert "cannot be understood" in trouble
+        assert "cannot be understood" in failure
     (tmp_path / "deep/history-state.json.previous").unlink()
-    found, trouble = histories.read(path)
+    found, failure = histories.read(path)
     assert found == SlurmHistory()
-    assert "limits are counted from now on" in trouble
+    assert "limits count from now on" in failure
     histories.write(path, kept)
     assert histories.read(path) == (kept, "")
 
@@ -376,28 +380,28 @@ def test_how_a_change_ended_in_a_line() -> None:
 
 
 def test_between_two_looks_a_job_that_comes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glances, "HINT_S", 0.01)
-    monkeypatch.setattr(glances, "SHARE", 0)
+    monkeypatch.setattr(poll_hints, "HINT_S", 0.01)
+    monkeypatch.setattr(poll_hints, "SHARE", 0)
     bench = Bench(toy("7g.40gb"))
     bench.controller.round()
     bench.cluster.submit("3g.20gb")
     began = time.monotonic()
     bench.controller.wait(threading.Event(), 10.0, poll_hints=True)
     assert time.monotonic() - began < 9
-    bench.controller.wait(threading.Event(), 0.2)  # without glances nobody is asked
-    (recut,) = bench.controller.round().repartitions
-    assert recut.node_name == "n0"
+    bench.controller.wait(threading.Event(), 0.2)  # without early polls, Slurm is not queried
+    (repartition,) = bench.controller.round().repartitions
+    assert repartition.node_name == "n0"
 
 
-def test_a_glance_that_slurm_does_not_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glances, "HINT_S", 0.01)
-    monkeypatch.setattr(glances, "SHARE", 0)
+def test_a_poll_that_slurm_does_not_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll_hints, "HINT_S", 0.01)
+    monkeypatch.setattr(poll_hints, "SHARE", 0)
     bench = Bench(toy("7g.40gb"))
     bench.controller.round()
 
-    def away(node: str = "") -> tuple[SlurmJob, ...]:
+    def unavailable(node: str = "") -> tuple[SlurmJob, ...]:
         raise SlurmUnavailableError("slurmctld does not answer")
 
-    monkeypatch.setattr(bench.slurm, "jobs", away)
+    monkeypatch.setattr(bench.slurm, "jobs", unavailable)
     with pytest.raises(SlurmUnavailableError):
         bench.controller.wait(threading.Event(), 10.0, poll_hints=True)

@@ -1,4 +1,4 @@
-"""One controller works on a history, another waits for its end."""
+"""Exclusive history: one controller works on it, another one waits for its end."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from aliquot.slurm.controller import main
 
 def test_the_second_waits_says_so_once_and_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "POLL_S", 0.01)
-    path, said, stop = str(tmp_path / "history"), list[str](), threading.Event()
+    path, messages, stop = str(tmp_path / "history"), list[str](), threading.Event()
     taken = []
     with contextlib.ExitStack() as mine:
         with main.hold_lock(path):
             with pytest.raises(LockedError), main.hold_lock(path):
                 pass
-            waiting = threading.Thread(target=lambda: taken.append(main._acquire_lock(mine, path, said.append, stop)))
+            waiting = threading.Thread(
+                target=lambda: taken.append(main._acquire_lock(mine, path, messages.append, stop))
+            )
             waiting.start()
             waiting.join(0.1)
             assert taken == []
         waiting.join(5)
         assert taken == [True]
-    assert len(said) == 1
-    assert "is the Slurm controller here: this one changes nothing until that one ends" in said[0]
+    assert len(messages) == 1
+    assert "is the Slurm controller here: this controller waits until that one ends" in messages[0]
 
 
 def test_a_stop_ends_the_wait(tmp_path: Path) -> None:

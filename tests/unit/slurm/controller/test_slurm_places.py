@@ -1,4 +1,4 @@
-"""Placeholders: what they say, and how Slurm's come to be those that are needed."""
+"""Placeholder nodes: their fields, and the way from Slurm's placeholders to the required ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.slurmtoy import Toy, ToyNode, toy
 
 
 def records(cluster: Toy) -> list[SlurmNodeState]:
-    return list(cluster.world().node_states)
+    return list(cluster.environment().node_states)
 
 
 def there(place: placeholders.Placeholder, **more: object) -> SlurmNode:
@@ -59,21 +59,21 @@ def test_as_many_as_records_of_one_kind_and_layouts_among_the_features() -> None
 
 def test_what_is_missing_is_made_and_what_is_not_needed_goes() -> None:
     (place,) = placeholders.required_placeholders(records(toy("7g.40gb")), {})
-    acts = placeholders.plan_actions([], [place])
-    assert (acts.create, acts.delete) == ((place,), ())
+    actions = placeholders.plan_actions([], [place])
+    assert (actions.create, actions.delete) == ((place,), ())
     stays = placeholders.plan_actions([there(place)], [place])
     assert stays == placeholders.PlaceholderActions()
     old = replace(there(place), name="aliquot-layouts-old-0")
-    acts = placeholders.plan_actions([old, there(place)], [place])
-    assert acts.delete == ("aliquot-layouts-old-0",)
+    actions = placeholders.plan_actions([old, there(place)], [place])
+    assert actions.delete == ("aliquot-layouts-old-0",)
     assert placeholders.plan_actions([there(place)], []).delete == (place.name,)
 
 
-def test_one_that_lost_its_types_is_made_anew_and_one_that_takes_jobs_is_drained() -> None:
+def test_one_that_lost_its_types_is_made_again_and_one_that_takes_jobs_is_drained() -> None:
     (place,) = placeholders.required_placeholders(records(toy("7g.40gb")), {})
-    acts = placeholders.plan_actions([there(place, gres=())], [place])
-    assert acts.create == (place,)
-    assert acts.delete == (place.name,)
+    actions = placeholders.plan_actions([there(place, gres=())], [place])
+    assert actions.create == (place,)
+    assert actions.delete == (place.name,)
     assert placeholders.plan_actions([there(place, states=frozenset({"FUTURE"}))], [place]).drain == (place.name,)
 
 
@@ -82,13 +82,11 @@ def test_a_line_in_slurm_conf_does_as_well() -> None:
     line = there(place, name="layouts", states=frozenset({"FUTURE"}))
     assert placeholders.plan_actions([line], [place]) == placeholders.PlaceholderActions()
     real = there(place, name="n7", states=frozenset({"IDLE"}))
-    assert placeholders.plan_actions([real], [place]).create == (place,), (
-        "a node that is there now may be another tomorrow"
-    )
+    assert placeholders.plan_actions([real], [place]).create == (place,), "an existing node may be replaced later"
 
 
 def test_a_nodes_features_put_no_keys_into_a_line() -> None:
-    """A dynamic node says its features itself."""
+    # A dynamic node reports its features itself.
     cluster = toy("7g.40gb")
     cluster.nodes["n0"].features = ("mig", "x NodeAddr=10.6.6.6 State=IDLE", "y\tWeight=1", "z\n")
     (place,) = placeholders.required_placeholders(records(cluster), {})
@@ -97,7 +95,7 @@ def test_a_nodes_features_put_no_keys_into_a_line() -> None:
 
 
 class FullTable:
-    """A slurmctld that takes no more nodes."""
+    """A slurmctld that accepts no more nodes."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -115,15 +113,15 @@ class FullTable:
 
 
 def test_what_slurm_refuses_to_make_is_tried_ever_more_rarely_and_then_as_before() -> None:
-    slurm, said = FullTable(), list[str]()
-    placing = PlaceholderSync(cast(Slurm, slurm), LogOnce(said.append))
-    for look in range(720):
-        slurm.now = 5.0 * look
+    slurm, messages = FullTable(), list[str]()
+    placing = PlaceholderSync(cast(Slurm, slurm), LogOnce(messages.append))
+    for number in range(720):
+        slurm.now = 5.0 * number
         placing.sync(records(toy("7g.40gb")), (), {}, slurm.now)
-    assert 10 < len(slurm.asked) < 20, "an hour of looks, each 5 s"
+    assert 10 < len(slurm.asked) < 20, "an hour of polls every 5 s"
     assert slurm.asked[-1] - slurm.asked[-2] == BACKOFF.longest
-    assert len([s for s in said if "node table is full" in s]) == 1
-    assert not [s for s in said if "jobs may wait" in s]
+    assert len([s for s in messages if "node table is full" in s]) == 1
+    assert not [s for s in messages if "jobs may wait" in s]
     slurm.full = False
     placing.sync(records(toy("7g.40gb")), (), {}, slurm.now + BACKOFF.longest)
     assert len(slurm.drained) == 1

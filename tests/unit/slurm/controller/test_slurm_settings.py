@@ -1,4 +1,4 @@
-"""The Slurm controller's settings: read whole, or every fault told with its place."""
+"""Settings of the Slurm controller: read completely, or every error reported with its position."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_whole_file() -> None:
     assert found.layouts == {"mig_2x3g": {"3g.20gb": 2}}
 
 
-def test_every_fault_is_told_at_once_with_its_place() -> None:
+def test_every_fault_is_reported_at_once_with_its_place() -> None:
     text = """
 version: aliquot-slurm/v2
 typestyle: full
@@ -72,15 +72,15 @@ partitions:
 """
     with pytest.raises(ConfigError) as raised:
         load(text, "s.yaml")
-    told = "\n".join(raised.value.details)
+    message = "\n".join(raised.value.details)
     for sentence in (
         "s.yaml:2:10: the file must say version: aliquot-slurm/v1",
         "s.yaml:3:1: unknown key 'typestyle'",
         "did you mean type-style",
         "'interval' takes seconds, 0.1 or more",
         "'at-once' takes a whole number",
-        "a bracket is never closed",
-        "'reach' may have {node} and {host} in it",
+        "a bracket is not closed",
+        "'reach' may contain {node} and {host}",
         "profile '3g.20g' (did you mean 3g.20gb",
         "the count of '1g.5gb' in 'keep' must be from 0 to 1024",
         "'idle' takes seconds",
@@ -90,10 +90,10 @@ partitions:
         "'modes' is true or false",
         "lacks the key 'nodes'",
         "lacks the key 'host'",
-        "'keep' says nothing for the way cloud",
+        "'keep' has no effect with 'way: cloud'",
         "unknown key 'demand' in the partition 'train' (did you mean demands",
     ):
-        assert sentence in told, (sentence, told)
+        assert sentence in message, (sentence, message)
     assert all(line.startswith("s.yaml:") for line in raised.value.details)
 
 

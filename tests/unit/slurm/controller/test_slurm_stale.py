@@ -1,4 +1,4 @@
-"""What was decided from a look that is old by now: somebody's hand, or a clock, came in between."""
+"""Decisions from an outdated observation: a user's action, or a timer, came in between."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from aliquot.slurm.layouts.cloud_siblings import SiblingAction
 NOW = 1_000_000.0
 
 
-class Told:
-    """Slurm as it is now, and what it is told."""
+class Reported:
+    """The current Slurm state, with a record of the commands that it receives."""
 
     def __init__(self, *states: str, reason: str = "") -> None:
         self.now = SlurmNode("n1", frozenset(states or ("IDLE",)), reason=reason)
-        self.acts: list[str] = []
+        self.actions: list[str] = []
 
     def node(self, name: str) -> SlurmNode:
         return replace(self.now, name=name)
 
     def drain(self, name: str, reason: str) -> None:
-        self.acts.append(f"drain {name}")
+        self.actions.append(f"drain {name}")
 
     def resume(self, name: str) -> None:
-        self.acts.append(f"resume {name}")
+        self.actions.append(f"resume {name}")
 
 
-def acted(told: Told, decision: SlurmDecision) -> list[str]:
-    drains.apply_drains(decision, cast(Slurm, told), LogOnce(lambda _: None), lambda _: None)
-    return told.acts
+def acted(reported: Reported, decision: SlurmDecision) -> list[str]:
+    drains.apply_drains(decision, cast(Slurm, reported), LogOnce(lambda _: None), lambda _: None)
+    return reported.actions
 
 
 def test_who_drained_a_record_since_the_look_keeps_it() -> None:
     drain = SlurmDecision(drains=(NodeDrain("n1", 7),))
-    assert acted(Told(), drain) == ["drain n1"]
-    assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}6"), drain) == ["drain n1"]
-    assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}7"), drain) == []
-    assert acted(Told("IDLE", "DRAIN", reason="new fans"), drain) == []
+    assert acted(Reported(), drain) == ["drain n1"]
+    assert acted(Reported("IDLE", "DRAIN", reason=f"{WAITING}6"), drain) == ["drain n1"]
+    assert acted(Reported("IDLE", "DRAIN", reason=f"{WAITING}7"), drain) == []
+    assert acted(Reported("IDLE", "DRAIN", reason="new fans"), drain) == []
     resume = SlurmDecision(resume=("n1",))
-    assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}7"), resume) == ["resume n1"]
-    assert acted(Told("IDLE", "DRAIN", reason="new fans"), resume) == []
+    assert acted(Reported("IDLE", "DRAIN", reason=f"{WAITING}7"), resume) == ["resume n1"]
+    assert acted(Reported("IDLE", "DRAIN", reason="new fans"), resume) == []
 
 
 def test_so_it_is_with_records_of_one_host() -> None:
     for verb in ("open", "drain"):
-        for told, done in ((Told(), 1), (Told("IDLE", "DRAIN", reason="new fans"), 0)):
+        for reported, done in ((Reported(), 1), (Reported("IDLE", "DRAIN", reason="new fans"), 0)):
             group = SiblingGroup("h", (), Limits(), "n1", SiblingAction(verb, "n1", "aliquot: why"))
-            swapping.apply_actions([group], cast(Slurm, told), LogOnce(lambda _: None))
-            assert len(told.acts) == done, (verb, told.now)
+            swapping.apply_actions([group], cast(Slurm, reported), LogOnce(lambda _: None))
+            assert len(reported.actions) == done, (verb, reported.now)
 
 
 def test_a_clock_that_was_wrong_for_a_moment_stops_nothing_for_long() -> None:
@@ -72,7 +72,7 @@ def test_a_clock_that_was_wrong_for_a_moment_stops_nothing_for_long() -> None:
     assert right.with_observation(NOW + 3 * HOUR_S, [], ()).recent(NOW + 3 * HOUR_S) == 0
 
 
-def test_a_job_that_does_not_start_again_and_again_is_stuck_anew_each_time() -> None:
+def test_a_job_that_does_not_start_again_and_again_is_stuck_again_each_time() -> None:
     history = SlurmHistory().with_decision(NOW, [7], 30)
     history = history.with_decision(NOW + 31, [7], 30)
     assert history.stuck == {7: NOW + 31}

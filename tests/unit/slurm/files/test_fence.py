@@ -1,4 +1,4 @@
-"""The GPUs of a host that a Slurm node does not offer: kept from its jobs, and found where they are not."""
+"""GPUs of a host that a Slurm node does not offer: its jobs cannot use them, and missing fences are found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aliquot.slurm.node import device_nodes as nodes
 from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.request import SlurmNodeSettings
 from support.factory import inventory
-from support.slurmworld import sliced
+from support.slurmstate import sliced
 from unit.slurm.check.judging import SLURM, cap, cut, findings, rules
 
 CUT = sliced("3g.20gb@4", "1g.5gb@0", gpu=1)
@@ -31,7 +31,7 @@ def part(found: Inventory, *gpus: int, fenced: bool = True) -> OfferedDevices:
 
 
 def changed(found: Inventory, **fields: object) -> Inventory:
-    """With another GPU 0."""
+    """Return the inventory with another GPU 0."""
     return msgspec.structs.replace(found, gpus=(msgspec.structs.replace(found.gpus[0], **fields), *found.gpus[1:]))
 
 
@@ -58,7 +58,7 @@ def test_a_record_of_all_that_there_is_fences_the_administrators_capabilities_wh
 
 
 def test_one_file_stands_alone() -> None:
-    """Slurm refuses MultipleFiles with one."""
+    # Slurm refuses MultipleFiles with one.
     found = part(inventory("a100-sxm4-40gb*2"), 1)
     assert gres.lines("n", found)[-1] == "NodeName=n Name=nic File=/dev/nvidia0"
 
@@ -72,12 +72,12 @@ def test_one_file_stands_alone() -> None:
         ({"passthrough": True}, False),
     ],
 )
-def test_gpus_of_nobody_are_fenced_while_they_have_a_node(fields: dict[str, object], fenced: bool) -> None:
+def test_unowned_gpus_are_fenced_while_they_have_a_node(fields: dict[str, object], fenced: bool) -> None:
     found = part(changed(inventory("a100-sxm4-40gb*2"), **fields))
     assert found.fenced == (("/dev/nvidia0",) if fenced else ())
 
 
-def test_an_instance_that_nobody_is_given_goes_with_a_fence_only() -> None:
+def test_an_unallocated_instance_goes_with_a_fence_only() -> None:
     found = sliced("3g.20gb@4:", "3g.20gb@0")
     assert cap(12) in part(found, 0).fenced
     assert part(found).fenced == (cap(1), cap(2))
@@ -97,7 +97,9 @@ def test_apply_fences_where_slurm_conf_has_the_gres_and_says_it_where_not() -> N
 
 def test_apply_says_where_jobs_can_change_and_watch_instances() -> None:
     bare = expected_gres(CUT, SlurmNodeSettings("n1"), "24.11.5")
-    assert bare.notes[0].startswith(f"jobs of n1 can open {cap(1)} and {cap(2)}, by which all instances are changed")
+    assert bare.notes[0].startswith(
+        f"jobs of n1 can open {cap(1)} and {cap(2)}, which allow to change and monitor all instances"
+    )
     assert "GresTypes=gpu,nic" in bare.notes[0]
     assert "nic" not in bare.text
     assert expected_gres(CUT, SlurmNodeSettings("n1", fence=True), "24.11.5").notes == ()
@@ -121,8 +123,10 @@ def test_check_finds_modes_that_the_driver_did_not_give() -> None:
     right = {1: 0o400, 2: 0o444}
     assert "ADMIN_MODE" not in str(rules(modes=right))
     (found,) = [f for f in findings(modes=right | {1: 0o666}) if f.rule == "ADMIN_MODE"]
-    assert "mig/config, which lets a job cut the GPU anew, and its mode is 0666: the driver's is 0400" in found.sentence
-    assert found.fix.startswith("chmod 0400 /dev/nvidia-caps/nvidia-cap1")
+    assert (
+        "mig/config, which lets a job repartition the GPU, and its mode is 0666: the driver sets 0400" in found.sentence
+    )
+    assert found.fix.startswith("run chmod 0400 /dev/nvidia-caps/nvidia-cap1")
 
 
 def test_check_finds_a_task_prolog_that_is_missing() -> None:
@@ -130,9 +134,9 @@ def test_check_finds_a_task_prolog_that_is_missing() -> None:
     missing = "warning NO_TASK_PROLOG slurm.conf"
     assert missing in rules(line, own, apart=())
     (found,) = [f for f in findings(line, own, apart=()) if f.rule == "NO_TASK_PROLOG"]
-    assert "unless the site sets CUDA_VISIBLE_DEVICES in its own way" in found.sentence
+    assert "unless the site sets CUDA_VISIBLE_DEVICES in another way" in found.sentence
     assert missing not in rules(line, own, head=f"{SLURM}TaskProlog=/p\n", apart=())
-    assert missing not in rules(line, f"AutoDetect=nvml\n{own}", apart=())  # Slurm exports UUIDs by itself
+    assert missing not in rules(line, f"AutoDetect=nvml\n{own}", apart=())  # Slurm exports UUIDs itself
     assert missing in rules(line, f"AutoDetect=off\n{own}", apart=())
     assert missing not in rules("NodeName=n1 Gres=gpu:1\n", "Name=gpu File=/dev/nvidia0\n", apart=())
 
@@ -174,7 +178,7 @@ FENCES = "".join(f"NodeName=g{n} Name=nic File=/dev/nvidia{1 - n}\n" for n in (0
 FENCED = f"NodeName=g[0-1] {HOST} Gres=gpu:a100:1,{fence.VALUE}\n"
 
 
-def test_records_of_one_host_without_a_fence_are_told() -> None:
+def test_records_of_one_host_without_a_fence_are_reported() -> None:
     bare = f"NodeName=g[0-1] {HOST} Gres=gpu:a100:1\n"
     found = findings(bare, PARTS)
     assert [(f.rule, f.nodes) for f in found] == [("NOT_FENCED", ("g0",)), ("NOT_FENCED", ("g1",))]
@@ -182,18 +186,18 @@ def test_records_of_one_host_without_a_fence_are_told() -> None:
     assert rules(FENCED, PARTS + FENCES, head=NIC) == []
     half = rules(FENCED, PARTS + FENCES.splitlines()[0] + "\n", head=NIC)
     assert half == ["warning NOT_FENCED gres.conf:2"]
-    # slurmd drops a line that Gres= does not count.
+    # slurmd ignores a line that Gres= does not count.
     assert rules(bare, PARTS + FENCES, head=NIC) == ["warning NOT_FENCED gres.conf:1", "warning NOT_FENCED gres.conf:2"]
 
 
-def test_a_gpu_that_no_record_has_is_told_where_the_machine_is_known() -> None:
+def test_a_gpu_that_no_record_has_is_reported_where_the_machine_is_known() -> None:
     node = "NodeName=n1 Gres=gpu:a100:1\n"
     line = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n"
     machines = {"n1": inventory("a100-sxm4-40gb*2")}
     assert rules(node, line) == []
     assert "warning NOT_FENCED gres.conf:1" in rules(node, line, inventories=machines)
     assert "NOT_FENCED" not in str(rules(node, line, inventories={"n1": inventory("a100-sxm4-40gb")}))
-    # Nothing is fenced then, which has a rule of its own.
+    # No device is fenced then, for which there is a separate rule.
     assert "NOT_FENCED" not in str(rules(node, line, inventories=machines, cgroup=""))
 
 
@@ -218,7 +222,7 @@ def test_a_fence_names_files_that_are_there() -> None:
     assert "error FILE_MISSING gres.conf:3" in rules(FENCED, PARTS + FENCES, head=NIC, **here)
 
 
-def test_slurmctld_is_told_to_forget_it_and_slurmd_reads_it_again() -> None:
+def test_slurmctld_forgets_it_and_slurmd_reads_it_again() -> None:
     assert fence.without_fence("gpu:a100:1,nic:no_consume:1,ssd:2") == "gpu:a100:1,ssd:2"
     assert fence.without_fence("gpu:a100:1,nic:mlx5:2") == "gpu:a100:1,nic:mlx5:2"
     lines = gres.lines("n1", part(CUT, 0))

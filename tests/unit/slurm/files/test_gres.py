@@ -1,4 +1,4 @@
-"""gres.conf and node lines: every GPU counted once, nobody's capability but a job's own."""
+"""gres.conf and node lines: every GPU counts once, and a job gets only its own capabilities."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aliquot.slurm.client.models import Version
 from aliquot.slurm.files import gres_conf as gres
 from aliquot.slurm.files import node_line as nodeline
 from aliquot.slurm.files import render
-from aliquot.slurm.files.gres_conf import GresForm
+from aliquot.slurm.files.gres_conf import AutoDetect, GresForm, JobEnvironment
 from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, disagreements, offered_devices
 from aliquot.slurm.files.node_line import NodeHardware, RenderedNodeLine
 from support.factory import inventory
-from support.slurmworld import sliced
+from support.slurmstate import sliced
 
 CAPS = "/dev/nvidia-caps/nvidia-cap"
 
@@ -43,13 +43,13 @@ def changed(node: Inventory, index: int, **fields: object) -> Inventory:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"mig": Mig(True, "enabled", "enabled")}, "MIG mode is on and it has no instance"),
-        ({"passthrough": True}, "it is handed out whole"),
-        ({"vgpus": (Vgpu("0000:07:00.4", 1, "A100-4C"),)}, "it carries vGPUs"),
+        ({"mig": Mig(True, "enabled", "enabled")}, "it is in MIG mode without instances"),
+        ({"passthrough": True}, "it is passed through to a VM"),
+        ({"vgpus": (Vgpu("0000:07:00.4", 1, "A100-4C"),)}, "it hosts vGPUs"),
         ({"lost": True}, "fallen off the bus"),
     ],
 )
-def test_what_jobs_cannot_have_is_not_counted_and_said(fields: dict[str, object], why: str) -> None:
+def test_what_jobs_cannot_have_is_not_counted_and_reported(fields: dict[str, object], why: str) -> None:
     found = offered_devices(changed(inventory("a100-sxm4-40gb*2"), 0, **fields))
     assert [d.gpu for d in found.devices] == [1]
     assert why in found.notes[0]
@@ -68,7 +68,7 @@ def test_a_capability_that_is_not_the_instances_own_is_refused() -> None:
     instance = node.gpus[0].instances[0]
     for minor in (-1, 1, 2, instance.capability_minor + 9):
         wrong = changed(node, 0, instances=(msgspec.structs.replace(instance, capability_minor=minor),))
-        with pytest.raises(BlockedError, match="is not what it must be"):
+        with pytest.raises(BlockedError, match="has an unexpected capability"):
             offered_devices(wrong)
     with pytest.raises(BlockedError, match="device minor"):
         offered_devices(changed(node, 0, minor=-1))
@@ -106,7 +106,9 @@ def test_each_gpu_counts_once_in_one_order(instances: list[str], many: int, gpu:
 # Forms and releases
 
 
-def form(autodetect: str, version: tuple[int, int] | None = None, environment: str = "nvidia") -> GresForm:
+def form(
+    autodetect: AutoDetect, version: tuple[int, int] | None = None, environment: JobEnvironment = "nvidia"
+) -> GresForm:
     return GresForm(autodetect, environment, version=Version(*version) if version else None)
 
 
@@ -121,20 +123,20 @@ def test_detection_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("answer", "words"),
     [
-        (form("nvidia", (23, 11)), "came with Slurm 24.11"),
-        (form("full", (25, 11)), "came with Slurm 26.05"),
+        (form("nvidia", (23, 11)), "needs Slurm 24.11"),
+        (form("full", (25, 11)), "needs Slurm 26.05"),
         (form("nvml", (22, 5)), "7g.39gb"),
-        (form("none", (25, 11), "uuid"), "env_uuid came with Slurm 26.05"),
-        (form("none", (20, 11)), "need 21.08"),
-        (form("nvidia", (24, 11)), "knows no MIG"),
+        (form("none", (25, 11), "uuid"), "env_uuid needs Slurm 26.05"),
+        (form("none", (20, 11)), "need Slurm 21.08"),
+        (form("nvidia", (24, 11)), "does not support MIG"),
     ],
 )
-def test_what_a_release_cannot_do_is_said(said: GresForm, words: str) -> None:
-    with pytest.raises(BlockedError, match=words) as told:
-        gres.lines("n1", offered_devices(sliced("3g.20gb@4")), said)
-    assert told.value.next_step
+def test_what_a_release_cannot_do_is_reported(answer: GresForm, words: str) -> None:
+    with pytest.raises(BlockedError, match=words) as caught:
+        gres.lines("n1", offered_devices(sliced("3g.20gb@4")), answer)
+    assert caught.value.next_step
 
 
 def test_old_releases_detect_whole_gpus() -> None:
@@ -155,20 +157,21 @@ def test_what_detection_would_find_beside_is_refused() -> None:
 
 
 def test_types_that_detection_would_mix_up_are_refused() -> None:
-    """``3g.20gb`` is a part of ``nvidia_a100_1c.3g.20gb``: the longest name takes the longest type that is in it."""
+    # ``3g.20gb`` is a substring of ``nvidia_a100_1c.3g.20gb``: the longest name takes the longest type that it
+    # contains.
     node = sliced("3g.20gb@4:1c.3g.20gb", "3g.20gb@0")
     assert gres.misread(offered_devices(node)) == ()
     assert gres.misread(offered_devices(node, GresChoice(style="profile"))) == ()
     both = sliced("1g.5gb+me@0", "1g.5gb@1")
     assert gres.misread(offered_devices(both)) == ()
     odd = msgspec.structs.replace(offered_devices(sliced("3g.20gb@4")).devices[0], type="4g.20gb")
-    assert gres.misread(OfferedDevices((odd,))) == ("nvidia_a100_3g.20gb of GPU 0 would be left out, not 4g.20gb",)
+    assert gres.misread(OfferedDevices((odd,))) == ("nvidia_a100_3g.20gb of GPU 0 would be omitted, not 4g.20gb",)
 
 
 def test_old_slurm_errors_say_what_to_type() -> None:
-    with pytest.raises(OldSlurmError) as told:
+    with pytest.raises(OldSlurmError) as caught:
         gres.lines("n1", offered_devices(inventory("a30")), form("full", (24, 11)))
-    assert told.value.next_step == "aliquot slurm render --autodetect none"
+    assert caught.value.next_step == "aliquot slurm render --autodetect none"
 
 
 # slurm.conf

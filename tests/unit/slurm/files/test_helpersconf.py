@@ -1,4 +1,4 @@
-"""helpers.conf per release, and the lines of CLOUD records."""
+"""Versions of helpers.conf per release, and the lines of CLOUD records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.slurm.client.models import Version
 from aliquot.slurm.files import helpers_conf as helpersconf
 from aliquot.slurm.layouts import cloud_nodes as cloud
 from aliquot.slurm.layouts.families import FamilyError, maximal_layouts, parse_layout
-from support.simworld import Node
+from support.simnodes import Node
 
 A100 = catalog.family("a100-40gb")
 LAYOUTS = (parse_layout(A100, "2x3g.20gb"), parse_layout(A100, "4g.20gb,3g.20gb"))

@@ -1,4 +1,4 @@
-"""``Cores=`` from sysfs: Slurm's numbers, whole sockets, nothing where nothing is known."""
+"""``Cores=`` from sysfs: Slurm's numbers, whole sockets, and no value if nothing is known."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ PCI = "0000:07:00.0"
 
 
 def machine(root: Path, packages: int, per_package: int, threads: int, near: str, *, spread: bool = True) -> str:
-    """A sysfs of so many packages with cores of so many threads. As kernels number on servers (``spread``): first one
-    thread of every core, package by package, then the second; else threads side by side.
+    """Write a sysfs of packages with cores and threads, numbered as kernels do on servers (``spread``). That order is
+    the first thread of every core, package by package, then the second. Without ``spread``, the threads of a core are
+    adjacent.
     """
     total = packages * per_package
     for number in range(total * threads):
@@ -41,7 +42,7 @@ def machine(root: Path, packages: int, per_package: int, threads: int, near: str
         ("8-15,24-31", True, "8-15"),
         ("0-15", False, "0-7"),
         ("16-31", False, "8-15"),
-        ("0-31", True, None),  # near to all: nothing to say
+        ("0-31", True, None),  # close to all cores: no value
         ("", True, None),
         ("nonsense", True, None),
     ],
@@ -52,7 +53,7 @@ def test_cores_are_slurms_not_the_kernels(tmp_path: Path, near: str, spread: boo
     assert found.notes == ()
 
 
-def test_a_part_of_a_socket_is_said_only_when_asked(tmp_path: Path) -> None:
+def test_a_part_of_a_socket_is_reported_only_when_asked(tmp_path: Path) -> None:
     root = machine(tmp_path, 2, 8, 2, "0-3,16-19")
     assert cores.near_cores([PCI], root=root).by_pci == {}
     assert "numa_node_as_socket" in cores.near_cores([PCI], root=root).notes[0]
@@ -61,7 +62,7 @@ def test_a_part_of_a_socket_is_said_only_when_asked(tmp_path: Path) -> None:
 
 
 def test_cores_that_share_a_cache_stand_together(tmp_path: Path) -> None:
-    """Where caches interleave (0,2 and 1,3), hwloc numbers 0,2,1,3."""
+    # If caches interleave (0,2 and 1,3), hwloc numbers 0,2,1,3.
     root = machine(tmp_path, 1, 4, 1, "1,3")
     for number, shared in enumerate(["0,2", "1,3", "0,2", "1,3"]):
         place = tmp_path / f"sys/devices/system/cpu/cpu{number}/cache/index3"

@@ -1,4 +1,4 @@
-"""GRES types: as Slurm's NVML plugin makes them, and back."""
+"""GRES types: as Slurm's NVML plugin forms them, and back."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NAMES = [
 
 @pytest.mark.parametrize(("product", "whole", "full", "short"), NAMES)
 def test_names_are_the_plugins_and_a_part_of_them(product: str, whole: str, full: str, short: str) -> None:
-    card = gpu(product)
-    assert types.whole_type(card, "full") == whole
-    assert types.whole_type(card) == short
-    profile = catalog.family(card.family or "").by_name
+    layout_gpu = gpu(product)
+    assert types.whole_type(layout_gpu, "full") == whole
+    assert types.whole_type(layout_gpu) == short
+    profile = catalog.family(layout_gpu.family or "").by_name
     name = next(iter(profile))
-    assert types.slice_type(card, name, "full") == f"{full}_{name}"
+    assert types.slice_type(layout_gpu, name, "full") == f"{full}_{name}"
     for style in types.STYLES:
-        assert types.slice_type(card, name, style) in f"{full}_{name}"
-        assert types.whole_type(card, style) in whole
+        assert types.slice_type(layout_gpu, name, style) in f"{full}_{name}"
+        assert types.whole_type(layout_gpu, style) in whole
 
 
 def test_a_compute_instance_that_shares_has_its_own_type() -> None:
@@ -40,11 +40,11 @@ def test_a_compute_instance_that_shares_has_its_own_type() -> None:
 @pytest.mark.parametrize("product", [row[0] for row in NAMES])
 @pytest.mark.parametrize("style", types.STYLES)
 def test_every_profile_comes_back(product: str, style: types.TypeStyle) -> None:
-    card = gpu(product)
-    for profile in catalog.family(card.family or "").by_name.values():
+    layout_gpu = gpu(product)
+    for profile in catalog.family(layout_gpu.family or "").by_name.values():
         for name in (profile.name, *(c.name for c in profile.compute)):
-            assert types.profile_of(types.slice_type(card, name, style), [card]) == name
-    assert types.profile_of(types.whole_type(card, style), [card]) is None
+            assert types.profile_of(types.slice_type(layout_gpu, name, style), [layout_gpu]) == name
+    assert types.profile_of(types.whole_type(layout_gpu, style), [layout_gpu]) is None
 
 
 @pytest.mark.parametrize(

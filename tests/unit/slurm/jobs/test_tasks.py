@@ -1,4 +1,4 @@
-"""What a task is told, what dcgm-exporter is told, and which jobs count as holders."""
+"""Environment of tasks, job mappings for dcgm-exporter, and the jobs that count as holders."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aliquot.slurm.files.job_devices import GresDevice, offered_devices
 from aliquot.slurm.holders import jobs as jobs_here
 from aliquot.slurm.jobs import dcgm_mapping as dcgm
 from aliquot.slurm.jobs import task_prolog as taskprolog
-from support.slurmworld import sliced
+from support.slurmstate import sliced
 
 NODE = sliced("3g.20gb@4", "1g.5gb@0", "1g.5gb@1")
 KNOWN = Numbering.from_offered("n1", offered_devices(NODE))
-"""0: 3g.20gb, 1 and 2: 1g.5gb, 3: the other GPU whole."""
+"""Device 0 is 3g.20gb, 1 and 2 are 1g.5gb, and 3 is the other GPU as a whole."""
 
 FENCED = {"SLURM_STEP_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
 
@@ -35,38 +35,38 @@ def everything(file: str) -> bool:
 
 
 def test_the_ordinal_says_which_and_the_uuid_is_exported() -> None:
-    told = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[1]))
-    assert told.devices == (KNOWN.devices[1],)
+    reported = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[1]))
+    assert reported.devices == (KNOWN.devices[1],)
     uuid = KNOWN.devices[1].uuid
-    assert taskprolog.exports(told.devices, KNOWN) == (
+    assert taskprolog.exports(reported.devices, KNOWN) == (
         f"export CUDA_VISIBLE_DEVICES={uuid}",
         f"export NVIDIA_VISIBLE_DEVICES={uuid}",
     )
 
 
 def test_without_a_fence_the_ordinals_hold() -> None:
-    told = taskprolog.task_devices({"SLURM_STEP_GPUS": "0,3"}, KNOWN, everything)
-    assert [d.gpu for d in told.devices] == [0, 1]
-    assert taskprolog.exports(told.devices, KNOWN)[0].endswith(f"{KNOWN.devices[0].uuid},{KNOWN.devices[3].uuid}")
+    reported = taskprolog.task_devices({"SLURM_STEP_GPUS": "0,3"}, KNOWN, everything)
+    assert [d.gpu for d in reported.devices] == [0, 1]
+    assert taskprolog.exports(reported.devices, KNOWN)[0].endswith(f"{KNOWN.devices[0].uuid},{KNOWN.devices[3].uuid}")
 
 
 def test_the_fence_corrects_numbers_that_are_out_of_order() -> None:
-    told = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[0]))
-    assert told.devices == (KNOWN.devices[0],)
+    reported = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[0]))
+    assert reported.devices == (KNOWN.devices[0],)
     unsure = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[0], KNOWN.devices[2]))
     assert unsure.devices == ()
     assert "gres.conf of n1" in unsure.error
 
 
 def test_a_task_without_numbers_has_what_it_can_open() -> None:
-    """Slurm 22.05 with --gpus-per-task and a type sets nothing."""
+    # Slurm 22.05 with --gpus-per-task and a type sets no variable.
     assert taskprolog.task_devices({}, KNOWN, opens(*KNOWN.devices[:2])).devices == KNOWN.devices[:2]
     assert taskprolog.task_devices({}, KNOWN, everything).devices == ()
 
 
 def test_a_bound_task_has_its_own_of_the_steps_devices() -> None:
-    told = taskprolog.task_devices({"SLURM_STEP_GPUS": "2"}, KNOWN, opens(*KNOWN.devices[1:3]))
-    assert told.devices == (KNOWN.devices[2],)
+    reported = taskprolog.task_devices({"SLURM_STEP_GPUS": "2"}, KNOWN, opens(*KNOWN.devices[1:3]))
+    assert reported.devices == (KNOWN.devices[2],)
 
 
 def test_whole_gpus_are_left_to_slurm_where_there_is_no_mig() -> None:
@@ -146,10 +146,10 @@ def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
     for each in threads:
         each.join()
     assert set(dcgm.jobs(str(tmp_path))["1"]) == {str(n) for n in range(20)}
-    assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600  # who can open it can hold it
+    assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600  # any user who can open it could hold the lock
 
 
-def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     for name in ("notes.txt", ".0", "0.1.bak"):
         (tmp_path / name).write_text("12\n")
     dcgm.end("12", str(tmp_path))
@@ -162,11 +162,11 @@ def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
         dcgm.begin("1", KNOWN.devices, "/dev/null/x")
 
 
-# Jobs here
+# Jobs on this host
 
 
 def process(proc: Path, pid: int, **environ: str) -> None:
-    """One that Slurm's step daemon of the job in its environment has started; without a job, one of nobody's."""
+    """Add a process that the step daemon of the job in its environment has started, or one without a job."""
     job = environ.get("SLURM_JOB_ID", "")
     below = stepd(proc, 1000 + int(job), f"[{job}.0]") if job else 1
     plain(proc, pid, below, **environ)
@@ -193,8 +193,8 @@ def test_jobs_hold_what_their_processes_were_given(tmp_path: Path) -> None:
     process(proc, 10, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURM_JOB_USER="ada", **at)
     process(proc, 11, SLURM_JOB_ID="7", SLURM_STEP_GPUS="0", CUDA_VISIBLE_DEVICES=KNOWN.devices[0].uuid, **at)
     process(proc, 12, SLURM_JOB_ID="9", CUDA_VISIBLE_DEVICES=KNOWN.devices[2].uuid, **at)
-    process(proc, 13, SLURM_JOB_ID="10", **at)  # no GPU
-    process(proc, 14, SLURM_JOB_ID="11", SLURM_JOB_GPUS="1")  # salloc's shell: no child of a slurmd here
+    process(proc, 13, SLURM_JOB_ID="10", **at)  # without a GPU
+    process(proc, 14, SLURM_JOB_ID="11", SLURM_JOB_GPUS="1")  # salloc's shell: not a child of a slurmd here
     process(proc, 15, PATH="/bin")
     (proc / "16").mkdir()
     (proc / "self").mkdir()
@@ -225,31 +225,31 @@ def test_only_the_gpus_that_were_asked_about(tmp_path: Path) -> None:
     assert jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "none")) == ()
 
 
-def test_what_stands_far_behind_in_a_large_environment_counts_too(tmp_path: Path) -> None:
+def test_what_stands_at_the_end_of_a_large_environment_counts_too(tmp_path: Path) -> None:
     numbering.write(KNOWN, str(tmp_path / "run"))
     large = {"HUGE": "x" * 100_000}
     process(tmp_path / "proc", 10, **large, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURMD_NODENAME="n1")
     assert len(jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "proc"))) == 1
 
 
-def test_a_simulated_node_has_the_jobs_of_its_own_world_alone(tmp_path: Path) -> None:
+def test_a_simulated_node_has_only_the_jobs_of_its_own_environment(tmp_path: Path) -> None:
     run, proc = str(tmp_path / "run"), tmp_path / "proc"
     numbering.write(KNOWN, run)
-    for pid, ordinal, world in ((10, "0", os.readlink("/proc/self/ns/mnt")), (11, "1", "mnt:[1]")):
+    for pid, ordinal, framework in ((10, "0", os.readlink("/proc/self/ns/mnt")), (11, "1", "mnt:[1]")):
         process(proc, pid, SLURM_JOB_ID=str(pid), SLURM_JOB_GPUS=ordinal, SLURMD_NODENAME="n1")
         (proc / str(pid) / "ns").mkdir()
-        (proc / str(pid) / "ns/mnt").symlink_to(world)
+        (proc / str(pid) / "ns/mnt").symlink_to(framework)
     assert len(jobs_here.claims(NODE.gpus, run, str(proc))) == 2
     found = jobs_here.claims(NODE.gpus, run, str(proc), simulated=True)
     assert [c.holder.id for c in found] == ["slurm:10"]
 
 
-# What users can write into an environment
+# Environment variables that users can set
 
 AT = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "SLURM_JOB_USER": "ada"}
 
 
-def look(tmp_path: Path) -> list[tuple[str, tuple[str, ...]]]:
+def read_devices(tmp_path: Path) -> list[tuple[str, tuple[str, ...]]]:
     numbering.write(KNOWN, str(tmp_path / "run"))
     found = jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "proc"))
     return [(str(c.holder), c.devices) for c in found]
@@ -263,7 +263,7 @@ def test_a_process_below_no_step_holds_nothing(tmp_path: Path) -> None:
     plain(proc, 13, stepd(proc, 22, "no step"), **AT, SLURM_JOB_GPUS="0")
     plain(proc, 14, 15, **AT, SLURM_JOB_GPUS="0")
     plain(proc, 15, 14, **AT, SLURM_JOB_GPUS="0")
-    assert look(tmp_path) == []
+    assert read_devices(tmp_path) == []
     assert jobs_here.devices_by_job(str(tmp_path / "run"), str(proc)) == {}
 
 
@@ -273,26 +273,26 @@ def test_a_process_speaks_for_no_other_job(tmp_path: Path) -> None:
     plain(proc, 21, below)
     plain(proc, 22, 21, **AT, SLURM_JOB_GPUS="0")
     plain(proc, 23, stepd(proc, 24, "[30+2.0]"), **AT, SLURM_JOB_GPUS="1")
-    assert [who for who, _ in look(tmp_path)] == ["job slurm:9 (ada)", "job slurm:32 (ada)"]
+    assert [who for who, _ in read_devices(tmp_path)] == ["job slurm:9 (ada)", "job slurm:32 (ada)"]
     assert sorted(jobs_here.devices_by_job(str(tmp_path / "run"), str(proc)), key=int) == ["9", "32"]
 
 
 def test_a_node_name_leads_nowhere_else(tmp_path: Path) -> None:
-    """A file of the user's own would say which devices; a pipe would have us wait for ever."""
+    # A user's file would choose the devices, and a pipe would block the read forever.
     numbering.write(KNOWN, str(tmp_path / "mine"))
     os.mkfifo(tmp_path / "pipe.json")
     for n, name in enumerate(("../mine/n1", f"{tmp_path}/mine/n1", f"{tmp_path}/pipe", ".")):
         process(tmp_path / "proc", 10 + n, **{**AT, "SLURMD_NODENAME": name, "SLURM_JOB_ID": str(40 + n)})
         assert numbering.read(name, str(tmp_path / "run")) is None
-    assert look(tmp_path) == []
+    assert read_devices(tmp_path) == []
 
 
 @pytest.mark.parametrize("gpus", ["0-99999999999", "0-999999," * 1000, "9" * 5000, "\u00b2", "0-\u00b2", "5-1", "-"])
 def test_numbers_without_end_or_sense_are_none(tmp_path: Path, gpus: str) -> None:
     process(tmp_path / "proc", 10, **AT, SLURM_STEP_GPUS=gpus)
-    assert look(tmp_path) == []
+    assert read_devices(tmp_path) == []
 
 
 def test_a_name_gives_a_terminal_no_orders(tmp_path: Path) -> None:
     process(tmp_path / "proc", 10, **{**AT, "SLURM_JOB_USER": "\x1b[2Jroot\n" + "x" * 500}, SLURM_JOB_GPUS="0")
-    assert [who for who, _ in look(tmp_path)] == [f"job slurm:7 ([2Jroot{'x' * 55})"]
+    assert [who for who, _ in read_devices(tmp_path)] == [f"job slurm:7 ([2Jroot{'x' * 55})"]

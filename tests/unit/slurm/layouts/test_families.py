@@ -1,4 +1,4 @@
-"""Which layouts can be features of one node, and their names: there and back."""
+"""Layouts that can be features of one node, and conversion of their names both ways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.core.model import catalog
 from aliquot.slurm.layouts import families as fam
-from support.simworld import Node
+from support.simnodes import Node
 
 A100 = catalog.family("a100-40gb")
 
@@ -27,7 +27,7 @@ def test_every_layout_of_every_gpu_has_a_name_that_slurm_takes_and_that_is_read_
 
 
 def test_an_a100s_families_are_those_of_the_table() -> None:
-    """peers: every maximal layout of the five base profiles, by its number of devices."""
+    # peers: every maximal layout of the five base profiles, by its number of devices.
     base = {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"}
     plain = [x for x in fam.maximal_layouts(A100) if set(x.profiles) <= base]
     assert {count: sorted(x.short for x in each) for count, each in fam.families(plain).items()} == {
@@ -46,7 +46,7 @@ def test_an_a100s_families_are_those_of_the_table() -> None:
     "text",
     ["3g.20gb,3g.20gb", "2x3g.20gb", "3g.20gb:2", "mig_2x3g.20gb", " 3g.20gb, 3g.20gb", "1x3g.20gb_1x3g.20gb"],
 )
-def test_a_layout_is_typed_in_many_ways(text: str) -> None:
+def test_a_layout_is_typed_in_many_forms(text: str) -> None:
     assert layout(text) == fam.FeatureLayout(("3g.20gb", "3g.20gb"))
 
 
@@ -64,25 +64,25 @@ def test_what_is_no_layout_is_refused_with_the_profiles_that_there_are(text: str
 
 
 def test_layouts_of_differing_numbers_are_no_family() -> None:
-    with pytest.raises(fam.FamilyError, match=r"2 x 3g\.20gb makes 2; 7 x 1g\.5gb makes 7"):
+    with pytest.raises(fam.FamilyError, match=r"2 x 3g\.20gb has 2; 7 x 1g\.5gb has 7"):
         fam.require_same_count(A100, (layout("2x3g.20gb"), layout("7x1g.5gb")))
 
 
-def test_every_fault_of_a_family_is_told_at_once() -> None:
+def test_every_fault_of_a_family_is_reported_at_once() -> None:
     with pytest.raises(fam.FamilyError) as refused:
         fam.require_same_count(A100, (layout("8x1g.5gb"), layout("4g.20gb:2"), layout("4g.20gb:2")))
-    told = "\n".join((refused.value.brief, *refused.value.details))
-    assert "7 fit" in told
-    assert "given 2 times" in told
-    assert "2 x 4g.20gb asked, at most 1" in told
-    assert "different numbers" in told
+    message = "\n".join((refused.value.brief, *refused.value.details))
+    assert "7 fit" in message
+    assert "given 2 times" in message
+    assert "2 x 4g.20gb requested, at most 1" in message
+    assert "different numbers" in message
 
 
 def test_a_family_of_one_number_is_taken() -> None:
     assert fam.require_same_count(A100, (layout("2x3g.20gb"), layout("4g.20gb,3g.20gb"))) == 2
 
 
-def test_the_present_layout_is_said_only_where_it_is_whole_and_the_same_everywhere() -> None:
+def test_the_present_layout_is_reported_only_where_it_is_whole_and_the_same_everywhere() -> None:
     node = Node("a100-sxm4-40gb*2")
     assert fam.current_layout(A100, node.read()[0].gpus) is None
     node.cut("0-1", "3g.20gb,4g.20gb")

@@ -1,4 +1,4 @@
-"""Who of a host's records starts, from what Slurm says of the jobs that wait; and how a host is reached."""
+"""Choice of a host's record to start, from Slurm's data about pending jobs, and the way to reach a host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_file_of_each_release_says_which_job_waits_for_what() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"{}", b'{"jobs":[{}]}', b'{"jobs":[1]}', b'{"jobs":[{"job_id":"x"}]}']
 )
-def test_a_file_that_says_nothing_is_no_fault(data: bytes) -> None:
+def test_a_file_that_says_nothing_is_not_an_error(data: bytes) -> None:
     assert power.first_jobs(data) == {}
 
 
@@ -61,7 +61,7 @@ def test_ssh_is_given_words_that_survive_its_shell() -> None:
 
 
 @pytest.mark.parametrize("text", ["{" * 300_000, '{"a":' * 300_000, "", "no\n"])
-def test_a_hosts_last_words_are_no_fault_of_ours(text: str) -> None:
+def test_a_hosts_last_words_are_not_errors_of_ours(text: str) -> None:
     code, sentence = _why(text)
     assert code == "REACH"
     assert len(sentence) <= 400

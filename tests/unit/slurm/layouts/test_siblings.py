@@ -1,4 +1,4 @@
-"""One open record per host: each decision by itself, and a small model of Slurm that tries to open two."""
+"""Open records of a host, at most one: each decision on its own, and a small model of Slurm that tries to open two."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_record_whose_start_was_given_up_is_powered_down_before_it_is_tried_ag
 
 
 class Model:
-    """What Slurm does with what is open, in any order: it starts slurmds and jobs, jobs end, power goes off."""
+    """A model of Slurm with open records: it starts slurmds and jobs, ends jobs, and powers nodes off, in any order."""
 
     def __init__(self, drained: list[bool]) -> None:
         self.names = [f"r{n}" for n in range(len(drained))]
@@ -111,10 +111,10 @@ class Model:
         elif act.verb == "open":
             self._set(act.node_name, drop="DRAIN", reason="")
         elif act.verb == "power-down":
-            self._set(act.node_name, add="POWERING_DOWN", drop="DRAIN")  # as Slurm does
+            self._set(act.node_name, add="POWERING_DOWN", drop="DRAIN")  # as in Slurm
 
     def happen(self, kind: str, number: int) -> None:
-        """A job starts on a record that is open, a job ends, or power goes off."""
+        """Start a job on an open record, end a job, or power a node off."""
         name = self.names[number % len(self.names)]
         now = self.nodes[name]
         if kind == "job" and not now.draining and "POWERING_DOWN" not in now.states:

@@ -1,4 +1,4 @@
-"""The files of a Slurm node: only what is ours changes, byte for byte, whole or not at all."""
+"""Files of a Slurm node: only Aliquot's part changes, byte for byte, completely or not at all."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_a_node_that_slurm_conf_does_not_name_is_dynamic(tmp_path: Path) -> None
         files.kind_of(settings(tmp_path, kind="static"), files.conf_of(settings(tmp_path)))
 
 
-def test_what_slurm_could_not_read_is_told_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no"):
+def test_what_slurm_could_not_read_is_reported_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
         files.conf_of(settings(tmp_path))
     (tmp_path / "slurm.conf").write_text("ClusterName=c\nNodeName=n1 CPUs\n")
     with pytest.raises(ConfigError, match=r"slurm.conf:2"):
@@ -126,6 +126,6 @@ def test_a_dynamic_nodes_words_are_kept_but_for_what_is_ours() -> None:
     drained = nodeconf.conf(base, "gpu:a100:2", ("mig",), drained=True)
     assert drained == "CPUs=4 RealMemory=100 Feature=mig Gres=gpu:a100:2 State=DRAIN"
     shaped = SlurmNode("n1", frozenset(), cpus=8, sockets=2, cores=2, threads=2, memory_mib=64, features=("mig",))
-    told = "CPUs=8 RealMemory=64 Sockets=2 CoresPerSocket=2 ThreadsPerCore=2 Feature=mig"
-    assert nodeconf.from_node(shaped) == told
+    message = "CPUs=8 RealMemory=64 Sockets=2 CoresPerSocket=2 ThreadsPerCore=2 Feature=mig"
+    assert nodeconf.from_node(shaped) == message
     assert nodeconf.invalid_words("CPUs=4 what") == ("'what' is not KEY=VALUE",)

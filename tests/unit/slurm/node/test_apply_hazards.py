@@ -1,4 +1,4 @@
-"""Hands of others in the middle of a change, disks that are full, and what a node has beside its GPUs."""
+"""Interference by other users during a change, full disks, and other resources of a node."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aliquot.slurm.client.models import SlurmJob, SlurmReservation
 from aliquot.slurm.node import gpu_plan as planned
 from aliquot.slurm.node import transaction as apply
 from aliquot.slurm.node.change_record import ChangeRecordFile
+from aliquot.slurm.node.conflicts import refuse_conflicts
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import agrees, expected_gres
 from aliquot.slurm.node.request import SlurmChange
@@ -26,7 +27,7 @@ SEVEN, HALVES = "1g.5gb*7", "3g.20gb*2"
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """A dynamic node of two GPUs in seven slices each, idle."""
+    """Build a dynamic node of two GPUs with seven slices each, idle."""
     made = Host(tmp_path, monkeypatch)
     assert made.apply("0-1", SEVEN).status == "done"
     made.cluster.change("n1", slurmd_start=1000)
@@ -46,7 +47,7 @@ def test_who_drains_the_node_while_it_changes_keeps_it_drained(host: Host, step:
 
 
 def test_the_jobs_of_a_node_are_asked_for_once_while_it_says_that_none_has_come(host: Host) -> None:
-    """slurmctld searches its whole queue for them each time."""
+    # slurmctld searches its whole queue for each such request.
     host.cluster.change("n1", last_busy=1000)
     host.cluster.calls.clear()
     assert host.apply("0", HALVES).status == "done"
@@ -54,9 +55,8 @@ def test_the_jobs_of_a_node_are_asked_for_once_while_it_says_that_none_has_come(
 
 
 def test_a_slurm_that_does_not_say_when_a_node_was_busy_is_asked_before_each_step(host: Host) -> None:
-    """At the beginning, while jobs are waited for, and before each step that no job lives through. When slurmd starts,
-    Slurm has no record of the node.
-    """
+    # The checks are at the beginning, while the change waits for jobs, and before each step that would end a job. When
+    # slurmd starts, Slurm has no record of the node.
     host.cluster.calls.clear()
     assert host.apply("0", HALVES).status == "done"
     guarded = ("stop", "gpus", "files", "forget")
@@ -68,7 +68,7 @@ def test_a_slurm_that_does_not_say_when_a_node_was_busy_is_asked_before_each_ste
     [({"last_busy": 1001}, "SUSPENDED"), ({"states": frozenset({"MIXED", "DRAIN", "DYNAMIC_NORM"})}, "RUNNING")],
 )
 def test_a_job_that_came_meanwhile_is_waited_for(host: Host, what: dict[str, object], state: str) -> None:
-    """Somebody has let the node take jobs for a moment."""
+    # Another user let the node accept jobs for a moment.
     host.cluster.change("n1", last_busy=1000)
     cut: list[bool] = []
 
@@ -86,7 +86,7 @@ def test_a_job_that_came_meanwhile_is_waited_for(host: Host, what: dict[str, obj
     host.at("stop", comes)
     host.cluster.calls.clear()
     assert host.apply("0", HALVES, jobs="wait").status == "done"
-    assert [line for line in host.said if "job 7" in line]
+    assert [line for line in host.messages if "job 7" in line]
     assert cut == [False]
 
 
@@ -122,8 +122,8 @@ def test_an_error_that_is_not_ours_goes_back_as_well(host: Host, step: str, erro
     host.at(step, fails)
     outcome = host.apply("0", HALVES)
     assert (outcome.status, outcome.exit_code) == ("undone", 1)
-    assert f"internal fault: {type(error).__name__}" in outcome.why
-    record = ChangeRecordFile(host.world.folders.lib, "n1").read()
+    assert f"internal error: {type(error).__name__}" in outcome.why
+    record = ChangeRecordFile(host.context.folders.lib, "n1").read()
     assert record is not None
     assert (record.status, record.why) == ("undone", outcome.why)
 
@@ -137,10 +137,10 @@ def test_an_error_that_is_not_ours_on_the_way_back_stays_on_record(host: Host) -
 
     host.at("files", fails)
     host.at("files", refuses)
-    with pytest.raises(AliquotError, match="internal fault: RuntimeError: oh") as raised:
+    with pytest.raises(AliquotError, match="internal error: RuntimeError: oh") as raised:
         host.apply("0", HALVES)
     assert any("on record" in line for line in raised.value.details)
-    record = ChangeRecordFile(host.world.folders.lib, "n1").read()
+    record = ChangeRecordFile(host.context.folders.lib, "n1").read()
     assert record is not None
     assert record.status == "open"
     assert host.now.draining
@@ -165,14 +165,14 @@ def test_gres_that_are_no_gpus_stay(host: Host) -> None:
 
 def test_a_reservation_is_refused_before_anything_is_touched(host: Host) -> None:
     host.cluster.reserved = [SlurmReservation("friday", ("n0", "n1"))]
-    with pytest.raises(BusyError, match="friday") as told:
+    with pytest.raises(BusyError, match="friday") as caught:
         host.apply("0", HALVES)
-    assert told.value.next_step == "scontrol update reservationname=friday nodes=n0", "it stays for the other node"
+    assert caught.value.next_step == "scontrol update reservationname=friday nodes=n0", "it remains for the other node"
     assert not host.now.draining
     host.cluster.reserved = [SlurmReservation("friday", ("n1",))]
-    with pytest.raises(BusyError, match="friday") as told:
+    with pytest.raises(BusyError, match="friday") as caught:
         host.apply("0", HALVES)
-    assert told.value.next_step == "scontrol delete reservationname=friday"
+    assert caught.value.next_step == "scontrol delete reservationname=friday"
 
 
 def test_a_reservation_that_is_made_meanwhile_is_not_lost(host: Host) -> None:
@@ -182,14 +182,14 @@ def test_a_reservation_that_is_made_meanwhile_is_not_lost(host: Host) -> None:
     assert host.cluster.calls.count("delete n1") == deletes
 
 
-def test_a_reboot_that_somebody_asked_for_comes_first(host: Host) -> None:
+def test_a_requested_reboot_comes_first(host: Host) -> None:
     host.cluster.change("n1", states=host.now.states | {"REBOOT_REQUESTED"})
     with pytest.raises(BlockedError, match="reboot"):
         host.apply("0", HALVES)
 
 
 def second(host: Host, *gpus: int, **more: object) -> None:
-    """Another node of the same host."""
+    """Add another node of the same host."""
     found = host.node.backend.read().gpus
     settings = replace(host.settings, name="n1-b", gpus=tuple(found[n].pci for n in gpus), **more)
     host.slurmd.name = host.name = "n1-b"
@@ -197,9 +197,14 @@ def second(host: Host, *gpus: int, **more: object) -> None:
 
 
 def test_a_gpu_that_another_node_of_the_host_offers_is_not_offered_twice(host: Host) -> None:
-    with pytest.raises(BlockedError, match="n1 offers") as told:
+    with pytest.raises(BlockedError, match="n1 already offers") as caught:
         second(host, 1)
-    assert told.value.next_step == "scontrol delete nodename=n1"
+    assert caught.value.next_step == "aliquot slurm apply --node-name n1"
+    context, pcis = host.context, [gpu.pci for gpu in host.node.backend.read().gpus]
+    context.command = ("aliquot", "slurm", "apply", "--mig", "7g.40gb*1")
+    with pytest.raises(BlockedError, match="n1 already offers") as caught:
+        refuse_conflicts(host.settings, "dynamic", None, pcis, context)
+    assert caught.value.next_step == "aliquot slurm apply --mig '7g.40gb*1' --node-name n1"
     assert "n1-b" not in host.cluster.records
     del host.cluster.records["n1"]
     second(host, 1)
@@ -211,17 +216,17 @@ def test_two_nodes_of_a_host_do_not_share_a_slurmd(tmp_path: Path, monkeypatch: 
     found = host.node.backend.read().gpus
     unit = replace(host.settings, gpus=(found[0].pci,), start="", stop="", options_file=str(tmp_path / "a"))
     host.apply("0", SEVEN, unit)
-    with pytest.raises(BlockedError, match="n1 offers") as told:
+    with pytest.raises(BlockedError, match="n1 already offers") as caught:
         second(host, start="", stop="", unit="other")
-    assert told.value.next_step == f"aliquot slurm apply --node-name n1-b --offers {found[1].pci}"
-    with pytest.raises(BlockedError, match="slurmd of n1") as told:
+    assert caught.value.next_step == f"aliquot slurm apply --node-name n1-b --capacity {found[1].pci}"
+    with pytest.raises(BlockedError, match="slurmd of n1") as caught:
         second(host, 1, start="", stop="")
-    assert "--slurmd-unit" in (told.value.next_step or "")
-    with pytest.raises(BlockedError, match="a file of its own"):
+    assert "--slurmd-unit" in (caught.value.next_step or "")
+    with pytest.raises(BlockedError, match="needs its own file"):
         second(host, 1, start="", stop="", unit="slurmd@b", options_file=str(tmp_path / "a"))
 
 
-def test_no_job_is_requeued_for_a_change_that_somebody_else_prevents() -> None:
+def test_no_job_is_requeued_for_a_change_that_another_job_prevents() -> None:
     job, stray = Holder("job", "slurm:7"), Holder("process", "1", "dcgm")
     gpus = with_instances(inventory("a100-sxm4-40gb"), 0, "3g.20gb@0", "3g.20gb@4")
 
@@ -239,10 +244,10 @@ def test_no_job_is_requeued_for_a_change_that_somebody_else_prevents() -> None:
 def test_another_change_of_the_host_is_waited_for(host: Host) -> None:
     host.turns.busy = 3
     assert host.apply("0", HALVES).status == "done"
-    assert any("turn" in line for line in host.said)
+    assert any("waiting for another change" in line for line in host.messages)
 
 
-def test_gpus_that_somebody_changed_meanwhile_are_no_success(host: Host) -> None:
+def test_gpus_that_changed_meanwhile_are_not_a_success(host: Host) -> None:
     def other() -> None:
         host.node.cut("1", HALVES)
 
@@ -253,10 +258,10 @@ def test_gpus_that_somebody_changed_meanwhile_are_no_success(host: Host) -> None
 
 
 class FullDisk:
-    """A record file that takes nothing from the n-th write on."""
+    """A record file that refuses writes from the n-th on."""
 
-    def __init__(self, world: SlurmChangeContext, writes: int) -> None:
-        self._file = ChangeRecordFile(world.folders.lib, "n1")
+    def __init__(self, context: SlurmChangeContext, writes: int) -> None:
+        self._file = ChangeRecordFile(context.folders.lib, "n1")
         self.left = writes
         self.read = self._file.read
 
@@ -270,12 +275,12 @@ class FullDisk:
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
     for writes in range(25):
-        world = host.world
-        world.file = FullDisk(world, writes)  # type: ignore[assignment]
-        wish = HALVES if writes % 2 == 0 else SEVEN
-        change = SlurmChange(host.settings, host.node.wish("0", wish))
+        context = host.context
+        context.file = FullDisk(context, writes)  # type: ignore[assignment]
+        request = HALVES if writes % 2 == 0 else SEVEN
+        change = SlurmChange(host.settings, host.node.desired_state("0", request))
         try:
-            outcome = apply.apply(change, world)
+            outcome = apply.apply(change, context)
         except AliquotError:
             pass
         else:
@@ -283,7 +288,7 @@ def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
         if not host.now.draining:
             made = expected_gres(host.node.backend.read(), host.settings, "24.11.5")
             assert agrees(host.now, made.gres), writes
-        Path(host.world.file.path).unlink(missing_ok=True)
+        Path(host.context.file.path).unlink(missing_ok=True)
         if host.now.draining:
             host.cluster.resume("n1")
         host.apply("0-1", SEVEN)
@@ -292,16 +297,16 @@ def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
 
 def test_slurmctld_that_is_restarted_while_jobs_are_waited_for(host: Host) -> None:
     host.cluster.queue = [SlurmJob(7, "RUNNING", nodes=("n1",))]
-    looks: list[int] = []
+    observations: list[int] = []
 
-    def away(call: str) -> None:
-        looks.append(len(looks))
-        if 10 < len(looks) < 20:
+    def unavailable(call: str) -> None:
+        observations.append(len(observations))
+        if 10 < len(observations) < 20:
             raise SlurmUnavailableError("slurmctld does not answer")
-        if len(looks) > 25:
+        if len(observations) > 25:
             host.cluster.queue = []
 
-    host.cluster.before = away
+    host.cluster.before = unavailable
     assert host.apply("0", HALVES, jobs="wait", timeout_s=600.0).status == "done"
 
 
@@ -309,11 +314,11 @@ def test_slurmctld_that_is_restarted_while_jobs_are_waited_for(host: Host) -> No
 def test_a_node_whose_slurmd_cannot_be_stopped_is_resumed_only_if_it_answers(
     host: Host, monkeypatch: pytest.MonkeyPatch, dead: bool
 ) -> None:
-    """A command that ends slurmd and fails leaves a node that no job could run on."""
+    # A failed command that ends slurmd leaves a node on which no job could run.
     resume = host.cluster.resume
 
     def unsure(name: str) -> None:
-        """As both releases do it: the node gets no job before its slurmd has answered a ping."""
+        """Mark the node as both releases do: it gets no job before its slurmd has answered a ping."""
         resume(name)
         host.cluster.change(name, states=host.now.states | {"NOT_RESPONDING"})
         host.cluster.before = lambda call: answers() if not dead and len(host.cluster.calls) > 20 else None
@@ -327,12 +332,14 @@ def test_a_node_whose_slurmd_cannot_be_stopped_is_resumed_only_if_it_answers(
     monkeypatch.setattr(host.cluster, "resume", unsure)
     monkeypatch.setattr(host.slurmd, "stop", fails)
     host.cluster.calls.clear()
-    host.said.clear()
+    host.messages.clear()
     with pytest.raises(BlockedError, match="--slurmd-stop"):
         host.apply("0", HALVES)
     assert host.now.draining is dead
-    assert ("n1 takes jobs again" in host.said) is not dead
-    assert [line for line in host.said if "its slurmd does not answer" in line] == (host.said[-1:] if dead else [])
+    assert ("n1 takes jobs again" in host.messages) is not dead
+    assert [line for line in host.messages if "its slurmd does not answer" in line] == (
+        host.messages[-1:] if dead else []
+    )
     assert host.now.reason.startswith("aliquot: slurmd does not answer; --slurmd-stop ended" if dead else "aliquot: ")
 
 
@@ -373,22 +380,22 @@ def test_lines_name_the_device_nodes_that_were_made(host: Host) -> None:
     assert "=/dev/" not in text
 
 
-def test_a_slurmd_that_nobody_here_can_start_is_known_before_the_node_is_drained(host: Host) -> None:
-    host.slurmd.absent = "this host runs no systemd that could restart slurmd"
+def test_a_slurmd_that_cannot_be_started_is_known_before_the_node_is_drained(host: Host) -> None:
+    host.slurmd.absent = "cannot restart slurmd: this host does not run systemd"
     before = list(host.cluster.calls)
-    with pytest.raises(BlockedError, match="no systemd"):
+    with pytest.raises(BlockedError, match="does not run systemd"):
         host.apply("0", HALVES)
     assert "drain n1" not in host.cluster.calls[len(before) :]
     assert host.apply("0-1", SEVEN).status == "nothing"
 
 
-def test_a_failure_is_told_with_its_last_words(host: Host) -> None:
+def test_a_failure_is_reported_with_its_last_words(host: Host) -> None:
     def fails() -> None:
         raise BlockedError("--slurmd-start ended with status 1", details=("slurmd: no such plugin",))
 
     host.at("start", fails)
     assert host.apply("0", HALVES).status == "undone"
-    assert "  slurmd: no such plugin" in host.said
+    assert "  slurmd: no such plugin" in host.messages
 
 
 def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> None:
@@ -398,11 +405,11 @@ def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> No
     host.at("forget", fails)
     with pytest.raises(SlurmUnavailableError) as caught:
         host.apply("0", HALVES)
-    assert "what may help: scontrol ping" in caught.value.details
+    assert "This may help: scontrol ping" in caught.value.details
     assert "--continue" in (caught.value.next_step or "")
 
 
-def test_a_node_that_somebody_drains_between_two_tries_is_not_resumed(host: Host) -> None:
+def test_a_node_that_an_admin_drains_between_two_tries_is_not_resumed(host: Host) -> None:
     resume, tries = host.cluster.resume, [0]
 
     def not_yet(name: str) -> None:
@@ -417,24 +424,24 @@ def test_a_node_that_somebody_drains_between_two_tries_is_not_resumed(host: Host
     assert (tries[0], outcome.drained, host.now.reason) == (1, True, "new fans")
 
 
-def test_a_command_that_fails_is_typed_anew(host: Host) -> None:
+def test_a_command_that_fails_is_typed_again(host: Host) -> None:
     def fails() -> None:
         raise SlurmUnavailableError("slurmctld does not answer")
 
     host.at("forget", fails)
     with pytest.raises(SlurmUnavailableError):
         host.apply("0", HALVES)
-    record = ChangeRecordFile(host.world.folders.lib, "n1").read()
+    record = ChangeRecordFile(host.context.folders.lib, "n1").read()
     assert record is not None
     typed = replace(record.change.settings, push="another")
-    assert apply.continue_change(host.world, typed).status == "done"
-    after = ChangeRecordFile(host.world.folders.lib, "n1").read()
+    assert apply.continue_change(host.context, typed).status == "done"
+    after = ChangeRecordFile(host.context.folders.lib, "n1").read()
     assert after is not None
     assert after.change.settings.push == "another"
 
 
-def test_a_type_that_is_gone_from_the_cluster_is_told(host: Host) -> None:
-    """Slurm holds the jobs that ask for it. They are not looked for: the queue may be long."""
+def test_a_type_that_is_gone_from_the_cluster_is_reported(host: Host) -> None:
+    # Slurm holds the jobs that request it. They are not searched, because the queue may be long.
     host.cluster.calls.clear()
     notes = host.apply("0-1", HALVES).notes
     assert [note.partition(":")[0] for note in notes if note.startswith("no node has")] == [

@@ -1,4 +1,4 @@
-"""``slurm apply --dry-run`` says what the change then does, and nothing is touched."""
+"""``slurm apply --dry-run`` prints the later change, and touches nothing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def seen(host: Host, wish: str, gpus: str = "0") -> SlurmPreview:
-    return preview(SlurmChange(host.settings, host.node.wish(gpus, wish)), host.world)
+def seen(host: Host, request: str, gpus: str = "0") -> SlurmPreview:
+    return preview(SlurmChange(host.settings, host.node.desired_state(gpus, request)), host.context)
 
 
 def state(host: Host) -> tuple[object, ...]:
@@ -32,28 +32,30 @@ def state(host: Host) -> tuple[object, ...]:
     return host.cluster.records["n1"], host.node.backend.read(), files, host.slurmd.log
 
 
-@pytest.mark.parametrize("wish", ["3g.20gb*2", "2g.10gb*3,1g.5gb", "7g.40gb", "1g.5gb*7"])
-def test_it_is_what_the_change_then_does(host: Host, wish: str) -> None:
+@pytest.mark.parametrize("requested", ["3g.20gb*2", "2g.10gb*3,1g.5gb", "7g.40gb", "1g.5gb*7"])
+def test_it_is_what_the_change_then_does(host: Host, requested: str) -> None:
     before = state(host)
-    said = seen(host, wish)
+    answer = seen(host, requested)
     assert state(host) == before
     gres = host.folder / "etc" / "gres.conf"
-    former = gres.read_text().splitlines()
-    outcome = host.apply("0", wish)
-    assert (said.status == "nothing") == (outcome.status == "nothing")
-    assert said.gres == outcome.gres
-    if said.status == "nothing":
+    previous = gres.read_text().splitlines()
+    outcome = host.apply("0", requested)
+    assert (answer.status == "nothing") == (outcome.status == "nothing")
+    assert answer.gres == outcome.gres
+    if answer.status == "nothing":
         return
-    assert list(said.steps) == [name for name, _ in outcome.steps]
-    added = {line[1:] for text in said.files for line in text.splitlines() if line.startswith("+") and line[1:2] != "+"}
-    assert added == set(gres.read_text().splitlines()) - set(former)
+    assert list(answer.steps) == [name for name, _ in outcome.steps]
+    added = {
+        line[1:] for text in answer.files for line in text.splitlines() if line.startswith("+") and line[1:2] != "+"
+    }
+    assert added == set(gres.read_text().splitlines()) - set(previous)
 
 
-def test_jobs_are_told_and_what_cannot_be_is_refused(host: Host) -> None:
+def test_jobs_are_reported_and_what_cannot_be_is_refused(host: Host) -> None:
     host.cluster.queue = [SlurmJob(7, "RUNNING", user="ann", name="train", nodes=("n1",))]
     hold(host.node.backend.memory.node.gpus[0], ProcessState(4242, "python3", 7, 0))
-    said = seen(host, "3g.20gb*2")
-    assert said.jobs == ("job 7 (train of ann): running",)
-    assert said.gres.startswith("gpu:a100_3g.20gb:2,")
+    answer = seen(host, "3g.20gb*2")
+    assert answer.jobs == ("job 7 (train of ann): running",)
+    assert answer.gres.startswith("gpu:a100_3g.20gb:2,")
     with pytest.raises(BlockedError):
         seen(host, "4g.20gb*2")

@@ -1,4 +1,4 @@
-"""Which step of a change comes next, from the record and what Slurm says: without a cluster."""
+"""The next step of a change, from the record and Slurm's state: without a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB = SlurmJob(1, "RUNNING", nodes=("n1",))
 
 
 def walked(start: ChangeRecord, seen: SlurmNodeObservation) -> list[SlurmStep]:
-    """The steps that are done one after another while Slurm says the same."""
+    """Return the steps that follow each other while Slurm reports the same state."""
     done, now = [], replace(start, phase=steps.route(start)[0])
     while now.phase:
         done.append(steps.next_step(now, lambda: seen))
@@ -89,7 +89,7 @@ def test_who_keeps_a_node_from_its_jobs() -> None:
     assert held_by_others(node("DOWN", reason="Node unexpectedly rebooted"))
 
 
-def test_releases_are_told_apart() -> None:
+def test_releases_are_distinguished() -> None:
     assert steps.version_of("22.05.8") < steps.RELOADS <= steps.version_of("23.11.0-0rc1")
     assert steps.version_of("24.11") >= steps.RELOADS
     assert steps.version_of("nonsense").major == 0

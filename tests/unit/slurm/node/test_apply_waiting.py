@@ -1,4 +1,4 @@
-"""What a change waits for, by a clock that is not the machine's and a Slurm that says what a test has it say."""
+"""Waits of a change, with a simulated clock and a Slurm that reports what a test requires."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ RECORD = ChangeRecord(
 )
 
 
-class Told:
-    """A cluster of one node. ``looks`` are what it says, one after another, the last for ever."""
+class Reported:
+    """A cluster of one node. ``observations`` are its reports in order. The last one repeats."""
 
-    def __init__(self, *looks: SlurmNode | None) -> None:
-        self.looks = list(looks)
+    def __init__(self, *observations: SlurmNode | None) -> None:
+        self.observations = list(observations)
         self.seconds = 0.0
         self.asked = 0
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.orders: list[str] = []
 
     def node(self, name: str) -> SlurmNode:
         self.asked += 1
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        found = self.observations.pop(0) if len(self.observations) > 1 else self.observations[0]
         if found is None:
             raise NoNodeError(f"no node {name}")
         return found
@@ -51,14 +51,16 @@ class Told:
         self.orders.append(f"resume {name}")
 
     def note(self, name: str, extra: str) -> None:
-        self.orders.append(f"note {name} {extra}, {'/'.join(sorted(self.looks[0].states)) if self.looks[0] else ''}")
+        self.orders.append(
+            f"note {name} {extra}, {'/'.join(sorted(self.observations[0].states)) if self.observations[0] else ''}"
+        )
 
     @property
-    def world(self) -> SlurmChangeContext:
+    def context(self) -> SlurmChangeContext:
         def sleep(seconds: float) -> None:
             self.seconds += seconds
 
-        made = SimpleNamespace(slurm=self, now=lambda: self.seconds, sleep=sleep, say=self.said.append)
+        made = SimpleNamespace(slurm=self, now=lambda: self.seconds, sleep=sleep, say=self.messages.append)
         return cast(SlurmChangeContext, made)
 
 
@@ -67,37 +69,37 @@ def node(start: int, gres: tuple[Gres, ...] = WANTED, *states: str) -> SlurmNode
 
 
 def test_the_slurmd_of_before_proves_nothing_even_in_the_same_second() -> None:
-    told = Told(node(1000), node(1000), node(1001))
-    assert waiting.wait_for_registration(RECORD, told.world).slurmd_start == 1001
+    reported = Reported(node(1000), node(1000), node(1001))
+    assert waiting.wait_for_registration(RECORD, reported.context).slurmd_start == 1001
 
 
-def test_what_registers_with_something_else_is_said_in_bounded_time() -> None:
-    told = Told(node(1001, (Gres("gpu", "a100", 2),)))
-    with pytest.raises(BlockedError, match=r"gpu:a100:2, and gpu:a100_1g\.5gb:7 was meant"):
-        waiting.wait_for_registration(RECORD, told.world)
-    assert waiting.REGISTER_S <= told.seconds < waiting.REGISTER_S + 1
+def test_what_registers_with_something_else_is_reported_in_bounded_time() -> None:
+    reported = Reported(node(1001, (Gres("gpu", "a100", 2),)))
+    with pytest.raises(BlockedError, match=r"gpu:a100:2 instead of gpu:a100_1g\.5gb:7"):
+        waiting.wait_for_registration(RECORD, reported.context)
+    assert waiting.REGISTER_S <= reported.seconds < waiting.REGISTER_S + 1
 
 
 def test_an_invalid_registration_is_not_waited_for() -> None:
-    told = Told(node(1001, WANTED, "IDLE", "INVALID_REG"))
+    reported = Reported(node(1001, WANTED, "IDLE", "INVALID_REG"))
     with pytest.raises(BlockedError, match="INVALID_REG"):
-        waiting.wait_for_registration(RECORD, told.world)
-    assert told.seconds == 0
+        waiting.wait_for_registration(RECORD, reported.context)
+    assert reported.seconds == 0
 
 
-def test_a_slurmd_that_never_comes_is_said() -> None:
+def test_a_slurmd_that_never_comes_is_reported() -> None:
     with pytest.raises(BlockedError, match="did not register"):
-        waiting.wait_for_registration(RECORD, Told(None).world)
+        waiting.wait_for_registration(RECORD, Reported(None).context)
 
 
 def test_slurmctld_is_asked_often_at_first_and_then_twice_a_second() -> None:
-    """The same slurmctld replies to every node of the cluster."""
-    never = Told(None)
+    # The same slurmctld replies to every node of the cluster.
+    never = Reported(None)
     with pytest.raises(BlockedError):
-        waiting.wait_for_registration(RECORD, never.world)
+        waiting.wait_for_registration(RECORD, never.context)
     assert never.asked < 2 * waiting.REGISTER_S + 10
-    soon = Told(None, None, None, node(1001))
-    waiting.wait_for_registration(RECORD, soon.world)
+    soon = Reported(None, None, None, node(1001))
+    waiting.wait_for_registration(RECORD, soon.context)
     assert soon.seconds < 0.5
 
 
@@ -113,22 +115,22 @@ def test_words_of_others_stay_the_reason() -> None:
 
 
 def test_a_resumed_node_that_answers_late_is_put_before_slurm_once_more() -> None:
-    """Else what waits for it goes on waiting for Slurm's next look at the queue, up to half a minute."""
+    # Otherwise jobs wait up to half a minute for Slurm's next scan of the queue.
     silent = node(1001, WANTED, "IDLE", "NOT_RESPONDING")
-    told = Told(node(1001), silent, silent, replace(node(1001, WANTED, "IDLE"), extra="aliquot x"))
-    waiting.resume_node(RECORD, told.world)
-    assert told.orders == ["resume n1", "note n1 aliquot x, IDLE"]
+    reported = Reported(node(1001), silent, silent, replace(node(1001, WANTED, "IDLE"), extra="aliquot x"))
+    waiting.resume_node(RECORD, reported.context)
+    assert reported.orders == ["resume n1", "note n1 aliquot x, IDLE"]
 
 
 def test_a_resumed_node_that_does_not_answer_is_not_waited_for_long() -> None:
-    told = Told(node(1001), node(1001, WANTED, "IDLE", "NOT_RESPONDING"))
-    waiting.resume_node(RECORD, told.world)
-    assert told.orders[0] == "resume n1"
-    assert waiting.SETTLE_S <= told.seconds < waiting.SETTLE_S + 1
+    reported = Reported(node(1001), node(1001, WANTED, "IDLE", "NOT_RESPONDING"))
+    waiting.resume_node(RECORD, reported.context)
+    assert reported.orders[0] == "resume n1"
+    assert waiting.SETTLE_S <= reported.seconds < waiting.SETTLE_S + 1
 
 
-def test_a_node_that_takes_jobs_or_that_somebody_has_drained_is_left_as_it_is() -> None:
+def test_a_node_that_takes_jobs_or_that_an_admin_has_drained_is_left_as_it_is() -> None:
     for states, reason in ((("IDLE",), ""), (("IDLE", "DRAIN"), "fan")):
-        told = Told(replace(node(1001, WANTED, *states), reason=reason))
-        waiting.resume_node(RECORD, told.world)
-        assert not told.orders
+        reported = Reported(replace(node(1001, WANTED, *states), reason=reason))
+        waiting.resume_node(RECORD, reported.context)
+        assert not reported.orders

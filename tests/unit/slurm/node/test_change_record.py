@@ -1,4 +1,4 @@
-"""The record of a change and the claim of a host: bad bytes, newer fields and older releases stop nothing."""
+"""Change records and host claims: invalid bytes, newer fields and older releases stop nothing."""
 
 from __future__ import annotations
 
@@ -89,16 +89,16 @@ def test_nothing_recorded_has_no_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", BAD)
 def test_a_claim_that_cannot_be_understood_stops_nothing(tmp_path: Path, body: bytes) -> None:
     places = SimpleNamespace(simulated=False, run=str(tmp_path))
-    world = cast(SlurmChangeContext, SimpleNamespace(folders=places))
-    assert cloud_claim.read(world) is None
+    context = cast(SlurmChangeContext, SimpleNamespace(folders=places))
+    assert cloud_claim.read(context) is None
     (tmp_path / "claim").write_bytes(msgspec.json.encode(CloudClaim("n1", ("line",))))
-    assert cloud_claim.read(world) == CloudClaim("n1", ("line",))
+    assert cloud_claim.read(context) == CloudClaim("n1", ("line",))
     (tmp_path / "claim").write_bytes(body)
-    assert cloud_claim.read(world) is None
-    Path(cloud_claim.path(world)).write_bytes(body)
-    assert cloud_claim.read(world) is None
-    told: list[Any] = sorted(u.kind for u in state_store.unreadable.values())
-    assert told == ["cloud-claim"] * 2
+    assert cloud_claim.read(context) is None
+    Path(cloud_claim.path(context)).write_bytes(body)
+    assert cloud_claim.read(context) is None
+    reported: list[Any] = sorted(u.kind for u in state_store.unreadable.values())
+    assert reported == ["cloud-claim"] * 2
 
 
 class KilledError(BaseException):
@@ -107,7 +107,7 @@ class KilledError(BaseException):
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """A dynamic node of two GPUs in seven slices each, idle."""
+    """Build a dynamic node of two GPUs with seven slices each, idle."""
     made = Host(tmp_path, monkeypatch)
     assert made.apply("0-1", "1g.5gb*7").status == "done"
     made.cluster.change("n1", slurmd_start=1000)
@@ -115,7 +115,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def killed(host: Host, step: str, *, also_previous: bool) -> None:
-    """End a change behind a step, and damage its record."""
+    """End a change after a step, and damage its record."""
 
     def end() -> None:
         raise KilledError
@@ -123,7 +123,7 @@ def killed(host: Host, step: str, *, also_previous: bool) -> None:
     host.at(step, end, after=True)
     with pytest.raises(KilledError):
         host.apply("0", "3g.20gb*2")
-    path = ChangeRecordFile(host.world.folders.lib, "n1").path
+    path = ChangeRecordFile(host.context.folders.lib, "n1").path
     for each in [path, f"{path}.previous"] if also_previous else [path]:
         Path(each).write_bytes(b"\xff")
 
@@ -135,14 +135,31 @@ def geometry(host: Host) -> list[str]:
 @pytest.mark.parametrize("step", ["drain", "wait", "stop", "gpus", "files", "forget", "start", "verify", "resume"])
 def test_a_change_whose_record_is_damaged_is_finished_or_undone_from_the_step_before(host: Host, step: str) -> None:
     killed(host, step, also_previous=False)
-    assert transaction.continue_change(host.world, host.settings).status == "done"
+    assert transaction.continue_change(host.context, host.settings).status == "done"
     assert geometry(host) == ["3g.20gb"] * 2
     assert not host.now.draining
     host.cluster.change("n1", slurmd_start=1000)
     host.apply("0", "1g.5gb*7")
     host.cluster.change("n1", slurmd_start=1000)
     killed(host, step, also_previous=False)
-    assert transaction.undo_change(host.world, host.settings).status == "undone"
+    undone = transaction.undo_change(host.context, host.settings)
+    assert (undone.status, undone.exit_code) == ("undone", 0)
+    assert geometry(host) == ["1g.5gb"] * 7
+
+
+@pytest.mark.parametrize("step", ["gpus", "files", "verify"])
+def test_to_continue_an_undo_that_was_requested_finishes_it(host: Host, step: str) -> None:
+    killed(host, "verify", also_previous=False)
+
+    def end() -> None:
+        raise KilledError
+
+    host.at(step, end)
+    with pytest.raises(KilledError):
+        transaction.undo_change(host.context, host.settings)
+    undone = transaction.continue_change(host.context, host.settings)
+    assert (undone.status, undone.exit_code, undone.why) == ("undone", 0, "--undo was requested")
+    assert "n1: finishing the undo of the change (--undo was requested)" in host.messages
     assert geometry(host) == ["1g.5gb"] * 7
 
 
@@ -150,9 +167,11 @@ def test_a_change_whose_record_is_damaged_is_finished_or_undone_from_the_step_be
 def test_without_any_record_the_next_change_is_made(host: Host, step: str) -> None:
     killed(host, step, also_previous=True)
     with pytest.raises(BlockedError) as caught:
-        transaction.continue_change(host.world, host.settings)
+        transaction.continue_change(host.context, host.settings)
     assert caught.value.next_step
     outcome = host.apply("0", "2g.10gb*3")
     assert outcome.status == "done"
-    assert outcome.drained == (step == "start"), "who drained it, was on record only; the summary says what to type"
+    assert outcome.drained == (step == "start"), (
+        "only the record contained who drained it: the summary names the command to type"
+    )
     assert geometry(host) == ["2g.10gb"] * 3

@@ -1,4 +1,4 @@
-"""Which slurmd is on this host."""
+"""Detection of the slurmd on this host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.slurm.node.host_facts import slurmd_version
 
 @pytest.fixture
 def slurmd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The path of the slurmd that a command finds."""
+    """Return the path of the slurmd that a command finds."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path / "slurmd"
 

@@ -1,4 +1,4 @@
-"""deploy/slurm/slurmd-restart: slurmd starts anew, once with -b, through its own unit."""
+"""deploy/slurm/slurmd-restart: slurmd restarts, once with -b, through its own unit."""
 
 from __future__ import annotations
 

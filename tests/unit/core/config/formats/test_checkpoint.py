@@ -1,4 +1,4 @@
-"""Checkpoints: mig-parted's JSON both ways, and what is refused before anything is touched."""
+"""Checkpoints: mig-parted's JSON both ways, and invalid files, which are refused before any change."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_bytes_are_those_of_mig_parted() -> None:
     assert text(checkpoint(inventory("tesla-t4"))) == '{"Version":"v1","MigState":{"Devices":null}}'
 
 
-def test_restore_wishes_every_placement() -> None:
+def test_restore_requests_every_placement() -> None:
     wanted = restore(text(checkpoint(node())), inventory("a100-sxm4-40gb*2", "tesla-t4"), "cp.json")
     assert (wanted.failures, wanted.notes) == ((), ())
     first, second = wanted.gpus
@@ -136,8 +136,8 @@ def test_gpu_that_cannot_be_partitioned_blocks() -> None:
         ('{"Version": "v1", "MigState": {}}', "not a checkpoint"),
         ('{"Version": "v1", "MigState": {"Devices": [{"UUID": "x"}]}}', "not a checkpoint"),
         ('{"Version": "v2", "MigState": {"Devices": []}}', "version 'v2'"),
-        (broken("MigState/Devices/1/MigMode", 2), "makes no sense"),
-        (broken("MigState/Devices/0/MigMode", 0), "makes no sense"),
+        (broken("MigState/Devices/1/MigMode", 2), "is invalid"),
+        (broken("MigState/Devices/0/MigMode", 0), "is invalid"),
         (text(checkpoint(node())).replace(UUID1, UUID0), "more than once"),
     ],
 )

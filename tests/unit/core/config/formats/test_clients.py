@@ -59,11 +59,11 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), FAULTS)
-def test_faults(text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "output"), FAULTS)
+def test_faults(text: str, output: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_clients(text, "f")
-    assert said in "\n".join((caught.value.brief, *caught.value.details))
+    assert output in "\n".join((caught.value.brief, *caught.value.details))
 
 
 def test_all_faults_at_once() -> None:

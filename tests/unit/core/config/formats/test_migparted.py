@@ -1,4 +1,6 @@
-"""mig-parted files: its own accept and reject table, and what strict reading refuses besides."""
+"""mig-parted files: the table of files that mig-parted accepts and refuses, and the further refusals of strict
+reading.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,8 @@ REJECTED = [
 ]
 
 STRICT_ONLY = [
-    (parted("devices: [-1], mig-enabled: false"), "no GPU index -1"),
-    (parted("devices: [2000], mig-enabled: false"), "no GPU index 2000"),
+    (parted("devices: [-1], mig-enabled: false"), "the GPU index -1 is not from 0 to 1023"),
+    (parted("devices: [2000], mig-enabled: false"), "the GPU index 2000 is not from 0 to 1023"),
     (parted("devices: [1, 1], mig-enabled: false"), "listed twice"),
     (parted("devices: [], mig-enabled: false"), "lists no GPU"),
     (parted('devices: all, device-filter: "A100", mig-enabled: false'), "not a device filter"),
@@ -83,14 +85,14 @@ STRICT_ONLY = [
     (parted('devices: all, device-filter: "", mig-enabled: false'), "'device-filter' is empty"),
     (parted("devices: all, device-filter: [], mig-enabled: false"), "'device-filter' is empty"),
     (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1, 2g.10gb: 0}"), "is zero: leave it out"),
-    (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1, 01g.5gb: 1}"), "has already"),
-    (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1, 1c.1g.5gb: 1}"), "has already"),
+    (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1, 01g.5gb: 1}"), "already has"),
+    (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1, 1c.1g.5gb: 1}"), "already has"),
     (parted("devices: all, devices: all, mig-enabled: false"), "written twice"),
     (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1, 1g.5gb: 2}"), "written twice"),
     (parted(OFF) + "  c: [{devices: all, mig-enabled: no}]\n", "written twice"),
-    (parted(ON, OFF), "different things of the same GPU"),
-    (parted(ON, "devices: [0], mig-enabled: false"), "different things of the same GPU"),
-    (parted("devices: [0, 1], mig-enabled: false", ON.replace("all", "[1, 2]")), "different things of the same GPU"),
+    (parted(ON, OFF), "different states of the same GPU"),
+    (parted(ON, "devices: [0], mig-enabled: false"), "different states of the same GPU"),
+    (parted("devices: [0, 1], mig-enabled: false", ON.replace("all", "[1, 2]")), "different states of the same GPU"),
     ("version: v1\n", "'mig-configs' is missing"),
 ]
 
@@ -142,8 +144,8 @@ mig-configs:
     ]  # fmt: skip
     with pytest.raises(ConfigError) as caught:
         load(text, "gpus.yaml")
-    assert caught.value.brief == "gpus.yaml has 8 faults"
-    assert caught.value.details[0] == "gpus.yaml:4:15: there can be no GPU index -1"
+    assert caught.value.brief == "gpus.yaml has 8 errors"
+    assert caught.value.details[0] == "gpus.yaml:4:15: the GPU index -1 is not from 0 to 1023"
     assert caught.value.exit_code == 2
 
 

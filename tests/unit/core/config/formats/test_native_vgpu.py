@@ -1,4 +1,4 @@
-"""vGPUs and passthrough in the native format: what they mean on each card, and what is refused."""
+"""vGPUs and passthrough in the native format: their meaning for each product, and refusals."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.errors import ConfigError
 from support.factory import inventory
-from unit.core.config.helpers import counts, faults_of, native, wish_for
+from unit.core.config.helpers import counts, desired_for, faults_of, native
 from unit.core.config.vgpu_nodes import node
 
 PRO = "RTX PRO 6000 Blackwell Server Edition"
 
 
-def only(entry: str, cards: Inventory) -> DesiredGpu:
-    wanted = wish_for(native(entry), cards)
+def only(entry: str, node_inventory: Inventory) -> DesiredGpu:
+    wanted = desired_for(native(entry), node_inventory)
     assert wanted.failures == ()
-    (wish,) = wanted.gpus
-    return wish
+    (request,) = wanted.gpus
+    return request
 
 
-def types(wish: DesiredGpu) -> Counter[str]:
-    return Counter(v.type for v in wish.vgpus or ())
+def types(desired_gpu: DesiredGpu) -> Counter[str]:
+    return Counter(v.type for v in desired_gpu.vgpus or ())
 
 
-def blocked(entry: str, cards: Inventory) -> ResolutionFailure:
-    wanted = wish_for(native(entry), cards)
+def blocked(entry: str, node_inventory: Inventory) -> ResolutionFailure:
+    wanted = desired_for(native(entry), node_inventory)
     assert wanted.gpus == ()
     (fault,) = wanted.failures
     return fault
@@ -39,10 +39,16 @@ def blocked(entry: str, cards: Inventory) -> ResolutionFailure:
 
 @pytest.mark.parametrize("name", ["NVIDIA A2-4Q", "A2-4Q", "id:746", "nvidia-746"])
 def test_time_sliced_with_virtual_functions(name: str) -> None:
-    wish = only(f'gpus: all, vgpu: {{"{name}": 4}}', node("A2"))
-    assert (wish.mig, wish.instances, wish.functions, wish.mixed_size, wish.passthrough) == (None, (), True, None, None)
-    assert {(v.type_id, v.type, v.function, v.uuid) for v in wish.vgpus or ()} == {(746, "NVIDIA A2-4Q", "", "")}
-    assert types(wish) == {"NVIDIA A2-4Q": 4}
+    request = only(f'gpus: all, vgpu: {{"{name}": 4}}', node("A2"))
+    assert (request.mig, request.instances, request.functions, request.mixed_size, request.passthrough) == (
+        None,
+        (),
+        True,
+        None,
+        None,
+    )
+    assert {(v.type_id, v.type, v.function, v.uuid) for v in request.vgpus or ()} == {(746, "NVIDIA A2-4Q", "", "")}
+    assert types(request) == {"NVIDIA A2-4Q": 4}
 
 
 def test_types_by_their_numbers() -> None:
@@ -52,15 +58,15 @@ def test_types_by_their_numbers() -> None:
     assert (fault.rule, "no vGPU type id:746: NVIDIA A2 has it" in fault.message) == ("WRONG_CARD", True)
     (line,) = faults_of(native("gpus: all, vgpu: {746: 2}"))
     assert "write id:746, or the type's name" in line
-    same = wish_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 2}"), node("A2"))
+    same = desired_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 2}"), node("A2"))
     assert (len(same.gpus), same.failures) == (1, ())
-    other = wish_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 3}"), node("A2"))
+    other = desired_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 3}"), node("A2"))
     assert [f.rule for f in other.failures] == ["OVERLAP"]
 
 
 def test_a_card_without_virtual_functions() -> None:
-    wish = only('gpus: all, vgpu: {"GRID T4-4Q": 2, T4-4C: 1}', node("T4"))
-    assert (wish.functions, types(wish)) == (None, {"GRID T4-4Q": 2, "GRID T4-4C": 1})
+    request = only('gpus: all, vgpu: {"GRID T4-4Q": 2, T4-4C: 1}', node("T4"))
+    assert (request.functions, types(request)) == (None, {"GRID T4-4Q": 2, "GRID T4-4C": 1})
 
 
 def test_time_sliced_switches_mig_off_where_there_is_mig() -> None:
@@ -68,16 +74,16 @@ def test_time_sliced_switches_mig_off_where_there_is_mig() -> None:
 
 
 def test_mig_backed_brings_its_gpu_instances() -> None:
-    wish = only("gpus: all, vgpu: {H100XM-1-10C: 5, H100XM-2-20C: 1}", node("H100 80GB HBM3"))
-    assert (wish.mig, wish.functions, counts(wish)) == (True, True, {"2g.20gb": 1, "1g.10gb": 5})
-    assert [len(i.compute) for i in wish.instances or ()] == [1] * 6
-    assert next(i.name for i in wish.instances or ()) == "2g.20gb"
+    request = only("gpus: all, vgpu: {H100XM-1-10C: 5, H100XM-2-20C: 1}", node("H100 80GB HBM3"))
+    assert (request.mig, request.functions, counts(request)) == (True, True, {"2g.20gb": 1, "1g.10gb": 5})
+    assert [len(i.compute) for i in request.instances or ()] == [1] * 6
+    assert next(i.name for i in request.instances or ()) == "2g.20gb"
 
 
 def test_several_share_a_gpu_instance_of_one_size() -> None:
-    wish = only("gpus: all, vgpu: {DC-1-2Q: 13, DC-1-2B: 11, DC-1-24C: 1, DC-2-48Q: 1}", node(PRO))
-    assert counts(wish) == {"1g.24gb+gfx": 3, "2g.48gb+gfx": 1}
-    assert len(wish.vgpus or ()) == 26
+    request = only("gpus: all, vgpu: {DC-1-2Q: 13, DC-1-2B: 11, DC-1-24C: 1, DC-2-48Q: 1}", node(PRO))
+    assert counts(request) == {"1g.24gb+gfx": 3, "2g.48gb+gfx": 1}
+    assert len(request.vgpus or ()) == 26
 
 
 def test_a_gpu_instance_that_is_not_full_counts_whole() -> None:
@@ -87,70 +93,70 @@ def test_a_gpu_instance_that_is_not_full_counts_whole() -> None:
 
 def test_none_and_mixed() -> None:
     for text in ("vgpu: none", "vgpu: {}"):
-        wish = only(f"gpus: all, {text}", node("A2"))
-        assert (wish.mig, wish.instances, wish.vgpus, wish.functions) == (None, None, (), None)
-    wish = only("gpus: all, vgpu: {A2-4Q: 1, A2-8Q: 1}, mixed-size: true", node("A2"))
-    assert (wish.mixed_size, len(wish.vgpus or ())) == (True, 2)
+        request = only(f"gpus: all, {text}", node("A2"))
+        assert (request.mig, request.instances, request.vgpus, request.functions) == (None, None, (), None)
+    request = only("gpus: all, vgpu: {A2-4Q: 1, A2-8Q: 1}, mixed-size: true", node("A2"))
+    assert (request.mixed_size, len(request.vgpus or ())) == (True, 2)
     assert only("gpus: all, vgpu: {A2-4Q: 1}, mixed-size: false", node("A2")).mixed_size is False
 
 
 @pytest.mark.parametrize("on", [True, False])
 def test_passthrough(on: bool) -> None:
-    wish = only(f"gpus: {{index: 0}}, passthrough: {str(on).lower()}", node("T4"))
-    assert wish == DesiredGpu(wish.pci, None, None, "f:4:5", passthrough=on)
+    request = only(f"gpus: {{index: 0}}, passthrough: {str(on).lower()}", node("T4"))
+    assert request == DesiredGpu(request.pci, None, None, "f:4:5", passthrough=on)
 
 
 def test_a_gpu_in_passthrough_is_named_as_before() -> None:
-    cards = node("A2", "H100 80GB HBM3")
-    away = msgspec.structs.replace(cards.gpus[1], passthrough=True)
-    cards = msgspec.structs.replace(cards, gpus=(cards.gpus[0], away))
-    for gpus in ("{index: 1}", f"{{uuid: {away.uuid}}}", "{product: H100 80GB HBM3}"):
-        assert only(f"gpus: {gpus}, passthrough: false", cards).pci == away.pci
-        assert only(f"gpus: {gpus}, vgpu: {{H100XM-80C: 1}}", cards).pci == away.pci
-        assert only(f"gpus: {gpus}, mig: {{1g.10gb: 7}}", cards).pci == away.pci
+    node_inventory = node("A2", "H100 80GB HBM3")
+    unavailable = msgspec.structs.replace(node_inventory.gpus[1], passthrough=True)
+    node_inventory = msgspec.structs.replace(node_inventory, gpus=(node_inventory.gpus[0], unavailable))
+    for gpus in ("{index: 1}", f"{{uuid: {unavailable.uuid}}}", "{product: H100 80GB HBM3}"):
+        assert only(f"gpus: {gpus}, passthrough: false", node_inventory).pci == unavailable.pci
+        assert only(f"gpus: {gpus}, vgpu: {{H100XM-80C: 1}}", node_inventory).pci == unavailable.pci
+        assert only(f"gpus: {gpus}, mig: {{1g.10gb: 7}}", node_inventory).pci == unavailable.pci
 
 
 def test_all_means_every_gpu_that_has_vgpu_types() -> None:
-    wanted = wish_for(native("gpus: all, vgpu: {A2-4Q: 1}"), with_a_stranger(node("A2", "A2")))
+    wanted = desired_for(native("gpus: all, vgpu: {A2-4Q: 1}"), with_an_unrelated_device(node("A2", "A2")))
     assert (len(wanted.gpus), wanted.failures) == (2, ())
-    assert wanted.notes == ("GPU 2 (NVIDIA Stranger, 0000:ff:00.0) has no vGPU types that are known and is left alone",)
-    alone = wish_for(native("gpus: all, vgpu: {A2-4Q: 1}"), with_a_stranger(node()))
+    assert wanted.notes == ("GPU 2 (NVIDIA Stranger, 0000:ff:00.0) has no known vGPU types and is left alone",)
+    alone = desired_for(native("gpus: all, vgpu: {A2-4Q: 1}"), with_an_unrelated_device(node()))
     assert [f.rule for f in alone.failures] == ["NOT_CAPABLE"]
     assert "no GPU of this node has vGPU types" in alone.failures[0].message
 
 
-def with_a_stranger(cards: Inventory) -> Inventory:
-    stranger = msgspec.structs.replace(
+def with_an_unrelated_device(node_inventory: Inventory) -> Inventory:
+    unrelated = msgspec.structs.replace(
         node("A2").gpus[0],
         pci="0000:ff:00.0",
         product="NVIDIA Stranger",
         pci_device="0x123410DE",
-        index=len(cards.gpus),
+        index=len(node_inventory.gpus),
     )
-    return msgspec.structs.replace(cards, gpus=(*cards.gpus, stranger))
+    return msgspec.structs.replace(node_inventory, gpus=(*node_inventory.gpus, unrelated))
 
 
 def test_a_named_gpu_without_types_blocks() -> None:
-    cards = with_a_stranger(node("A2"))
-    assert blocked("gpus: {index: 1}, vgpu: {A2-4Q: 1}", cards).rule == "NOT_CAPABLE"
-    assert wish_for(native("gpus: {index: 1}, vgpu: none"), cards).failures == ()
+    node_inventory = with_an_unrelated_device(node("A2"))
+    assert blocked("gpus: {index: 1}, vgpu: {A2-4Q: 1}", node_inventory).rule == "NOT_CAPABLE"
+    assert desired_for(native("gpus: {index: 1}, vgpu: none"), node_inventory).failures == ()
 
 
-def test_a_board_that_cannot_be_told_says_so() -> None:
+def test_an_unidentified_board_says_so() -> None:
     (gpu,) = node("A2").gpus
-    cards = msgspec.structs.replace(node(), gpus=(msgspec.structs.replace(gpu, subsystem=""),))
-    fault = blocked("gpus: {index: 0}, vgpu: {A2-4Q: 1}", cards)
-    assert "could be NVIDIA A16 or NVIDIA A2, which only its subsystem id tells" in fault.message
+    gpus = msgspec.structs.replace(node(), gpus=(msgspec.structs.replace(gpu, subsystem=""),))
+    fault = blocked("gpus: {index: 0}, vgpu: {A2-4Q: 1}", gpus)
+    assert "could be NVIDIA A16 or NVIDIA A2, which only its subsystem id can distinguish" in fault.message
 
 
 def test_a_lost_gpu() -> None:
-    cards = node("A2", "A2")
-    gone = msgspec.structs.replace(cards.gpus[1], lost=True)
-    cards = msgspec.structs.replace(cards, gpus=(cards.gpus[0], gone))
-    assert blocked("gpus: {index: 1}, vgpu: {A2-4Q: 1}", cards).rule == "GPU_LOST"
-    assert blocked("gpus: {index: 1}, passthrough: true", cards).rule == "GPU_LOST"
-    assert blocked("gpus: {index: 1}, vgpu: none", cards).rule == "GPU_LOST"
-    wanted = wish_for(native("gpus: all, passthrough: true"), cards)
+    node_inventory = node("A2", "A2")
+    gone = msgspec.structs.replace(node_inventory.gpus[1], lost=True)
+    node_inventory = msgspec.structs.replace(node_inventory, gpus=(node_inventory.gpus[0], gone))
+    assert blocked("gpus: {index: 1}, vgpu: {A2-4Q: 1}", node_inventory).rule == "GPU_LOST"
+    assert blocked("gpus: {index: 1}, passthrough: true", node_inventory).rule == "GPU_LOST"
+    assert blocked("gpus: {index: 1}, vgpu: none", node_inventory).rule == "GPU_LOST"
+    wanted = desired_for(native("gpus: all, passthrough: true"), node_inventory)
     assert (len(wanted.gpus), wanted.failures) == (1, ())
     assert wanted.notes[0].endswith("fell off the bus and is left alone")
 
@@ -160,9 +166,9 @@ BLOCKED = [
     ("vgpu: {NVIDIA L40S-4Q: 1}", "T4", "WRONG_CARD", "NVIDIA L40S has it (here: T4-1B, "),
     ("vgpu: {A2-4Q: 1, A2-8Q: 1}", "A2", "EQUAL_SIZE", "A2-4Q and A2-8Q are of different sizes"),
     ("vgpu: {A2-4Q: 1, A2-8Q: 1}, mixed-size: false", "A2", "EQUAL_SIZE", "mixed-size: true"),
-    ("vgpu: {T4-4Q: 1, T4-8Q: 1}", "T4", "EQUAL_SIZE", "mixed-size mode (this card has none), on GPU 0"),
+    ("vgpu: {T4-4Q: 1, T4-8Q: 1}", "T4", "EQUAL_SIZE", "mixed-size mode (not available on this product), on GPU 0"),
     ("vgpu: {A100X-1-5C: 1, A100X-4C: 1}", "A100-SXM4-40GB", "MIG_TYPE", "one needs MIG mode"),
-    ("vgpu: {RTX5880-Ada-1B: 1}", "RTX 5880 Ada Generation", "TYPE_WITHOUT_ID", "NVIDIA RTX5880-Ada-1B is not known"),
+    ("vgpu: {RTX5880-Ada-1B: 1}", "RTX 5880 Ada Generation", "TYPE_WITHOUT_ID", "NVIDIA RTX5880-Ada-1B is unknown"),
 ]
 
 
@@ -180,17 +186,17 @@ def test_a_gpu_instance_that_the_family_does_not_have() -> None:
     odd = VgpuType("NVIDIA X-1-9C", "C", "mig-backed", 9216, 7, 9999, profile_id=250, profile="1g.9gb", per_instance=1)
     (gpu,) = node("A100-SXM4-40GB").gpus
     table = VgpuTable("X", gpu.pci_device, "ampere", "NVIDIA X", 40, (odd,), source="driver")
-    cards = msgspec.structs.replace(node("A100-SXM4-40GB"), vgpu_tables=(table,))
-    fault = blocked("gpus: all, vgpu: {X-1-9C: 1}", cards)
+    gpus = msgspec.structs.replace(node("A100-SXM4-40GB"), vgpu_tables=(table,))
+    fault = blocked("gpus: all, vgpu: {X-1-9C: 1}", gpus)
     assert (fault.rule, "needs a GPU instance 1g.9gb" in fault.message) == ("NO_INSTANCE", True)
 
 
-def test_what_the_driver_told_comes_before_the_catalog() -> None:
+def test_what_the_driver_reports_comes_before_the_catalog() -> None:
     learnt = VgpuType("NVIDIA RTX5880-Ada-1B", "B", "time-sliced", 1024, 32, 4711)
     (gpu,) = node("RTX 5880 Ada Generation").gpus
     table = VgpuTable(gpu.product, gpu.pci_device, "ada", "", 48, (learnt,), sriov=True, source="driver")
-    cards = msgspec.structs.replace(node("RTX 5880 Ada Generation"), vgpu_tables=(table,))
-    assert {v.type_id for v in only("gpus: all, vgpu: {RTX5880-Ada-1B: 2}", cards).vgpus or ()} == {4711}
+    gpus = msgspec.structs.replace(node("RTX 5880 Ada Generation"), vgpu_tables=(table,))
+    assert {v.type_id for v in only("gpus: all, vgpu: {RTX5880-Ada-1B: 2}", gpus).vgpus or ()} == {4711}
 
 
 @pytest.mark.parametrize(
@@ -198,40 +204,40 @@ def test_what_the_driver_told_comes_before_the_catalog() -> None:
     [
         ("vgpu: {A2-4Z: 4}", "f:4:24: no GPU has a vGPU type A2-4Z (did you mean A2-4Q"),
         ("vgpu: {NVIDIA A2-4QQ: 4}", "(did you mean NVIDIA A2-4Q"),
-        ("vgpu: {A2-4Q: 4, NVIDIA A2-4Q: 1}", "'NVIDIA A2-4Q' names a vGPU type that this entry has already"),
+        ("vgpu: {A2-4Q: 4, NVIDIA A2-4Q: 1}", "'NVIDIA A2-4Q' names a vGPU type that this entry already has"),
     ],
 )
 def test_a_name_that_no_card_has_is_a_fault_of_the_file(share: str, words: str) -> None:
-    for cards in (node("A2"), node("A16", "A2")):
+    for gpus in (node("A2"), node("A16", "A2")):
         with pytest.raises(ConfigError) as raised:
-            wish_for(native(f"gpus: all, {share}"), cards)
+            desired_for(native(f"gpus: all, {share}"), gpus)
         assert words in raised.value.details[0]
     assert raised.value.exit_code == 2
 
 
 def test_names_are_checked_for_gpus_that_are_not_here_too() -> None:
     entry = "gpus: {product: A16}, vgpu: {A16-4Z: 1}"
-    with pytest.raises(ConfigError, match="1 fault"):
-        wish_for(native(entry, "gpus: {product: A2}, vgpu: none"), node("A2"))
+    with pytest.raises(ConfigError, match="1 error"):
+        desired_for(native(entry, "gpus: {product: A2}, vgpu: none"), node("A2"))
     strange = native('gpus: {device-filter: "0x123410DE"}, vgpu: {NEW-4Q: 1}', "gpus: {product: A2}, vgpu: none")
-    assert len(wish_for(strange, node("A2")).gpus) == 1
+    assert len(desired_for(strange, node("A2")).gpus) == 1
 
 
 def test_overlapping_shares() -> None:
-    cards = node("A100-SXM4-40GB", "A2")
+    node_inventory = node("A100-SXM4-40GB", "A2")
     texts = [("mig: {1g.5gb: 1}", "vgpu: {A100X-4C: 1}"), ("passthrough: true", "passthrough: false")]
     texts += [("vgpu: {A100X-4C: 1}", "vgpu: {A100X-4C: 2}"), ("vgpu: none", "vgpu: none, mixed-size: true")]
     for one, other in texts:
         (line,) = faults_of(native(f"gpus: {{index: 0}}, {one}", f"gpus: {{index: 0}}, {other}"))
-        assert line == "5:5: this entry and the one in line 4 want different things of the same GPU"
+        assert line == "5:5: this entry and the one in line 4 request different states of the same GPU"
         pair = (f"gpus: {{index: 0}}, {one}", f"gpus: {{product: A100-SXM4-40GB}}, {other}")
-        assert [f.rule for f in wish_for(native(*pair), cards).failures] == ["OVERLAP"]
+        assert [f.rule for f in desired_for(native(*pair), node_inventory).failures] == ["OVERLAP"]
     same = ("gpus: {index: 0}, vgpu: {A100X-4C: 2}", 'gpus: {index: 0}, vgpu: {"GRID A100X-4C": 2}')
-    assert len(wish_for(native(*same), cards).gpus) == 1
+    assert len(desired_for(native(*same), node_inventory).gpus) == 1
 
 
 def test_selecting_by_product_leaves_the_rest_alone() -> None:
-    wanted = wish_for(native("gpus: {product: A2}, vgpu: {A2-4Q: 1}"), inventory("a100-sxm4-40gb"))
+    wanted = desired_for(native("gpus: {product: A2}, vgpu: {A2-4Q: 1}"), inventory("a100-sxm4-40gb"))
     assert [f.rule for f in wanted.failures] == ["NOTHING_MATCHES"]
 
 
@@ -255,7 +261,7 @@ REFUSED = [
     ("gpus: all, vgpu: {A2-4Q: true}", "must be a whole number, not the boolean true"),
     ("gpus: all, vgpu: {A2-4Q: four}", "must be a whole number, not the text 'four'"),
     ("gpus: all, vgpu: {A2-4Q: 1, A2-4Q: 1}", "written twice"),
-    ('gpus: all, vgpu: {A2-4Q: 1, " A2-4Q": 1}', "has already"),
+    ('gpus: all, vgpu: {A2-4Q: 1, " A2-4Q": 1}', "already has"),
 ]
 
 
@@ -275,31 +281,33 @@ def test_every_fault_at_once() -> None:
 
 def test_mode_only_leaves_vgpus_and_passthrough_alone() -> None:
     for share, mig in (("vgpu: {A100X-1-5C: 1}", True), ("vgpu: {A100X-4C: 1}", False), ("passthrough: true", None)):
-        wanted = mode_only(wish_for(native(f"gpus: all, {share}"), node("A100-SXM4-40GB")))
+        wanted = mode_only(desired_for(native(f"gpus: all, {share}"), node("A100-SXM4-40GB")))
         assert wanted.gpus == (DesiredGpu("0000:10:00.0", mig, None, "f:4:5"),)
 
 
-def test_all_spares_gpus_that_are_handed_out() -> None:
-    cards = node("A2", "A2")
-    here, away = cards.gpus[0], msgspec.structs.replace(cards.gpus[1], passthrough=True)
-    mixed = msgspec.structs.replace(cards, gpus=(here, away))
-    found = wish_for(native("gpus: all, vgpu: {A2-4Q: 4}"), mixed)
+def test_all_spares_gpus_that_are_passed_through() -> None:
+    node_inventory = node("A2", "A2")
+    here, unavailable = node_inventory.gpus[0], msgspec.structs.replace(node_inventory.gpus[1], passthrough=True)
+    mixed = msgspec.structs.replace(node_inventory, gpus=(here, unavailable))
+    found = desired_for(native("gpus: all, vgpu: {A2-4Q: 4}"), mixed)
     assert [w.pci for w in found.gpus] == [here.pci]
-    assert "is handed out to virtual machines and is left alone" in found.notes[0]
-    named = wish_for(native("gpus: {index: 1}, vgpu: {A2-4Q: 4}"), mixed)
-    assert [w.pci for w in named.gpus] == [away.pci]
-    nothing = wish_for(native("gpus: all, vgpu: {A2-4Q: 4}"), msgspec.structs.replace(cards, gpus=(away,)))
+    assert "is passed through to VMs and is left alone" in found.notes[0]
+    named = desired_for(native("gpus: {index: 1}, vgpu: {A2-4Q: 4}"), mixed)
+    assert [w.pci for w in named.gpus] == [unavailable.pci]
+    nothing = desired_for(
+        native("gpus: all, vgpu: {A2-4Q: 4}"), msgspec.structs.replace(node_inventory, gpus=(unavailable,))
+    )
     assert not nothing.gpus
-    assert "is here for this" in nothing.failures[0].message
+    assert "is available for this" in nothing.failures[0].message
 
 
-def test_files_for_mig_spare_gpus_that_are_handed_out() -> None:
-    cards = node("A100-SXM4-40GB", "A100-SXM4-40GB")
-    here, away = cards.gpus[0], msgspec.structs.replace(cards.gpus[1], passthrough=True)
-    mixed = msgspec.structs.replace(cards, gpus=(here, away))
+def test_files_for_mig_spare_gpus_that_are_passed_through() -> None:
+    node_inventory = node("A100-SXM4-40GB", "A100-SXM4-40GB")
+    here, unavailable = node_inventory.gpus[0], msgspec.structs.replace(node_inventory.gpus[1], passthrough=True)
+    mixed = msgspec.structs.replace(node_inventory, gpus=(here, unavailable))
     for devices in ("all", "[0, 1]"):
         entry = f"{{devices: {devices}, mig-enabled: true, mig-devices: {{1g.5gb: 7}}}}"
-        found = wish_for(f"version: v1\nmig-configs:\n  c:\n    - {entry}\n", mixed)
+        found = desired_for(f"version: v1\nmig-configs:\n  c:\n    - {entry}\n", mixed)
         assert [w.pci for w in found.gpus] == [here.pci]
-    assert [w.pci for w in wish_for(native("gpus: all, mig: {1g.5gb: 7}"), mixed).gpus] == [here.pci]
-    assert [w.pci for w in wish_for(native("gpus: {index: 1}, mig: {1g.5gb: 7}"), mixed).gpus] == [away.pci]
+    assert [w.pci for w in desired_for(native("gpus: all, mig: {1g.5gb: 7}"), mixed).gpus] == [here.pci]
+    assert [w.pci for w in desired_for(native("gpus: {index: 1}, mig: {1g.5gb: 7}"), mixed).gpus] == [unavailable.pci]

@@ -1,4 +1,4 @@
-"""vgpu-device-manager's files: what they mean, what their own reader refuses, and what strict reading adds to that."""
+"""Files of vgpu-device-manager: their meaning, refusals of its own reader, and further refusals of strict reading."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import pytest
 from aliquot.core.config.formats.vgpu_device_manager import product_of_type
 from aliquot.core.config.load import load
 from aliquot.errors import ConfigError
-from unit.core.config.helpers import counts, faults_of, wish_for
+from unit.core.config.helpers import counts, desired_for, faults_of
 from unit.core.config.vgpu_nodes import node
 
 PRO = "RTX PRO 6000 Blackwell Server Edition"
 
 
 def dm(*entries: str) -> str:
-    """A file with one named config of these entries, each in flow style."""
+    """Build a file with one named config of these entries, each in flow style."""
     return "version: v1\nvgpu-configs:\n  c:\n" + "".join(f"  - {{{entry}}}\n" for entry in entries)
 
 
 def test_the_form() -> None:
     config = load(dm("devices: all, vgpu-devices: {A2-4Q: 4}"), "f")
     assert (config.schema, config.names) == ("vgpu-device-manager/v1", ("c",))
-    (wish,) = wish_for(dm("devices: all, vgpu-devices: {A2-4Q: 3, A2-4C: 1}"), node("A2")).gpus
-    assert Counter(v.type for v in wish.vgpus or ()) == {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}
-    assert (wish.functions, wish.mixed_size, wish.source) == (True, None, "f:4:5")
+    (request,) = desired_for(dm("devices: all, vgpu-devices: {A2-4Q: 3, A2-4C: 1}"), node("A2")).gpus
+    assert Counter(v.type for v in request.vgpus or ()) == {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}
+    assert (request.functions, request.mixed_size, request.source) == (True, None, "f:4:5")
     json = '{"version": "v1", "vgpu-configs": {"c": [{"devices": "all", "vgpu-devices": {"A2-4Q": 4}}]}}'
-    assert len(wish_for(json, node("A2")).gpus) == 1
+    assert len(desired_for(json, node("A2")).gpus) == 1
 
 
 def test_indexes_and_filters() -> None:
-    cards = node("A2", "A16", "T4", "A2")
+    inventory = node("A2", "A16", "T4", "A2")
 
     def chosen(entry: str) -> list[str]:
-        wanted = wish_for(dm(f"{entry}, vgpu-devices: {{}}"), cards)
+        wanted = desired_for(dm(f"{entry}, vgpu-devices: {{}}"), inventory)
         assert wanted.failures == ()
         return [w.pci[5:7] for w in wanted.gpus]
 
@@ -46,46 +46,46 @@ def test_indexes_and_filters() -> None:
 
 
 def test_attributes_are_stripped_where_no_type_has_them() -> None:
-    (wish,) = wish_for(dm("devices: all, vgpu-devices: {DC-1-2QGFX: 48}"), node(PRO)).gpus
-    assert {v.type for v in wish.vgpus or ()} == {"NVIDIA RTX Pro 6000 Blackwell DC-1-2Q"}
-    assert counts(wish) == {"1g.24gb+gfx": 4}
-    (wish,) = wish_for(dm("devices: all, vgpu-devices: {A100X-1-5CME: 1}"), node("A100-SXM4-40GB")).gpus
-    assert {v.type for v in wish.vgpus or ()} == {"GRID A100X-1-5CME"}
-    assert counts(wish) == {"1g.5gb+me": 1}
+    (request,) = desired_for(dm("devices: all, vgpu-devices: {DC-1-2QGFX: 48}"), node(PRO)).gpus
+    assert {v.type for v in request.vgpus or ()} == {"NVIDIA RTX Pro 6000 Blackwell DC-1-2Q"}
+    assert counts(request) == {"1g.24gb+gfx": 4}
+    (request,) = desired_for(dm("devices: all, vgpu-devices: {A100X-1-5CME: 1}"), node("A100-SXM4-40GB")).gpus
+    assert {v.type for v in request.vgpus or ()} == {"GRID A100X-1-5CME"}
+    assert counts(request) == {"1g.5gb+me": 1}
 
 
 def test_one_filter_for_two_boards() -> None:
-    """The shipped file asks for A16 types and for A2 types under one PCI id, which both boards have."""
+    # The shipped file requests A16 types and A2 types under one PCI id, which both boards have.
     both = [f'devices: all, device-filter: "0x25B610DE", vgpu-devices: {{{t}: 2}}' for t in ("A16-8Q", "A2-8Q")]
-    wanted = wish_for(dm(*both), node("A16", "A2"))
+    wanted = desired_for(dm(*both), node("A16", "A2"))
     assert wanted.failures == ()
     assert [(w.vgpus or ())[0].type for w in wanted.gpus] == ["NVIDIA A16-8Q", "NVIDIA A2-8Q"]
     mixed_up = both[0].replace("A16-8Q: 2", "A16-8Q: 1, L40S-8Q: 1")
-    assert {f.rule for f in wish_for(dm(mixed_up, both[1]), node("A2")).failures} == {"WRONG_CARD"}
-    alone = wish_for(dm(both[0]), node("A2"))
+    assert {f.rule for f in desired_for(dm(mixed_up, both[1]), node("A2")).failures} == {"WRONG_CARD"}
+    alone = desired_for(dm(both[0]), node("A2"))
     assert [f.rule for f in alone.failures] == ["WRONG_CARD"]
     assert "NVIDIA A16 has it" in alone.failures[0].message
 
 
-def test_two_wishes_for_one_card() -> None:
+def test_two_requests_for_one_card() -> None:
     texts = [f"devices: all, vgpu-devices: {{A2-4Q: {n}}}" for n in (1, 2)]
     (line,) = faults_of(dm(*texts))
-    assert line == "5:5: this entry and the one in line 4 want different things of the same GPU"
-    (wish,) = wish_for(dm(*texts), node("A2"), compat=True).gpus
-    assert len(wish.vgpus or ()) == 2
+    assert line == "5:5: this entry and the one in line 4 request different states of the same GPU"
+    (request,) = desired_for(dm(*texts), node("A2"), compat=True).gpus
+    assert len(request.vgpus or ()) == 2
     (line,) = faults_of(dm(texts[0], "devices: all, vgpu-devices: {}"))
     assert line.startswith("5:5")
     pair = (texts[0], 'devices: all, device-filter: "0x25B610DE", vgpu-devices: {A2-8Q: 1}')
-    assert [f.rule for f in wish_for(dm(*pair), node("A2")).failures] == ["OVERLAP"]
+    assert [f.rule for f in desired_for(dm(*pair), node("A2")).failures] == ["OVERLAP"]
 
 
 def test_what_only_the_node_tells() -> None:
-    def rule(types: str, *cards: str) -> list[str]:
-        return [f.rule for f in wish_for(dm(f"devices: all, vgpu-devices: {{{types}}}"), node(*cards)).failures]
+    def rule(types: str, *gpus: str) -> list[str]:
+        return [f.rule for f in desired_for(dm(f"devices: all, vgpu-devices: {{{types}}}"), node(*gpus)).failures]
 
     assert rule("A2-4Q: 1, A2-8Q: 1", "A2") == ["EQUAL_SIZE"]
-    (two,) = wish_for(dm("devices: all, vgpu-devices: {A2-4Q: 1, A2-8Q: 1}"), node("A2")).failures
-    assert "this format cannot say: use the native format" in two.message
+    (two,) = desired_for(dm("devices: all, vgpu-devices: {A2-4Q: 1, A2-8Q: 1}"), node("A2")).failures
+    assert "this format cannot express: use the native format" in two.message
     assert "write 'mixed-size" not in two.message
     assert rule("A2-4Q: 1", "A2", "T4") == ["WRONG_CARD"]
     assert rule("RTX5880-Ada-2Q: 1", "RTX 5880 Ada Generation") == ["TYPE_WITHOUT_ID"]
@@ -148,7 +148,7 @@ def test_refused_by_both(entry: str, words: str) -> None:
 
 STRICT = [
     ("devices: [0, 0], vgpu-devices: {}", "listed twice"),
-    ("devices: [-1], vgpu-devices: {}", "there can be no GPU index -1"),
+    ("devices: [-1], vgpu-devices: {}", "the GPU index -1 is not from 0 to 1023"),
     ("devices: [], vgpu-devices: {}", "lists no GPU"),
     ("devices: all, device-filter: A2, vgpu-devices: {}", "not a device filter"),
     ('devices: all, device-filter: "", vgpu-devices: {}', "'device-filter' is empty"),

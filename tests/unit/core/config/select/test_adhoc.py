@@ -1,10 +1,11 @@
-"""Wishes typed on the command line."""
+"""Requests typed on the command line."""
 
 from __future__ import annotations
 
 import pytest
 
 from aliquot.core.config.select.command_line import adhoc
+from aliquot.core.config.select.instance_changes import add_and_remove
 from aliquot.core.model.geometry import geometry_text
 from aliquot.errors import ConfigError
 from support.factory import inventory
@@ -16,8 +17,8 @@ NODE = inventory("a100-sxm4-40gb*2", "tesla-t4")
 def test_the_example_of_the_manual() -> None:
     wanted = adhoc(["0"], ["3g.20gb,id:19,1g.5gb@6"], NODE)
     assert wanted.failures == ()
-    (wish,) = wanted.gpus
-    assert [(i.name, i.start) for i in wish.instances or ()] == [("3g.20gb", None), ("1g.5gb", None), ("1g.5gb", 6)]
+    (request,) = wanted.gpus
+    assert [(i.name, i.start) for i in request.instances or ()] == [("3g.20gb", None), ("1g.5gb", None), ("1g.5gb", 6)]
 
 
 @pytest.mark.parametrize(
@@ -31,21 +32,21 @@ def test_the_example_of_the_manual() -> None:
         ("empty", {}),
     ],
 )
-def test_wishes(text: str, expected: dict[str, int]) -> None:
-    (wish,) = adhoc(["1"], [text], NODE).gpus
-    assert wish.mig
-    assert counts(wish) == expected
+def test_requests(text: str, expected: dict[str, int]) -> None:
+    (request,) = adhoc(["1"], [text], NODE).gpus
+    assert request.mig
+    assert counts(request) == expected
 
 
-def test_a_printed_geometry_is_a_wish() -> None:
-    (wish,) = adhoc(["0"], ["3g.20gb,1g.5gb*4"], NODE).gpus
-    again = adhoc(["0"], [geometry_text(counts(wish))], NODE)
-    assert again.gpus == (wish,)
+def test_a_printed_geometry_is_a_request() -> None:
+    (request,) = adhoc(["0"], ["3g.20gb,1g.5gb*4"], NODE).gpus
+    again = adhoc(["0"], [geometry_text(counts(request))], NODE)
+    assert again.gpus == (request,)
 
 
 def test_disabled() -> None:
-    (wish,) = adhoc(["0"], ["disabled"], NODE).gpus
-    assert (wish.mig, wish.instances) == (False, ())
+    (request,) = adhoc(["0"], ["disabled"], NODE).gpus
+    assert (request.mig, request.instances) == (False, ())
 
 
 @pytest.mark.parametrize(
@@ -72,16 +73,22 @@ def test_pairs_and_one_for_all() -> None:
 
 
 def test_the_only_capable_gpu_need_not_be_named() -> None:
-    (wish,) = adhoc([], ["1g.6gb"], inventory("tesla-t4", "a30")).gpus
-    assert wish.pci == "0000:0f:00.0"
-    with pytest.raises(ConfigError, match="say which with --gpu"):
+    (request,) = adhoc([], ["1g.6gb"], inventory("tesla-t4", "a30")).gpus
+    assert request.pci == "0000:0f:00.0"
+    with pytest.raises(ConfigError, match="name one with --gpu"):
         adhoc([], ["1g.5gb"], NODE)
-    with pytest.raises(ConfigError, match="nothing is wished for"):
+    with pytest.raises(ConfigError, match="nothing is requested"):
         adhoc(["0"], [], NODE)
 
 
+def test_a_change_without_a_gpu_in_mig_mode() -> None:
+    with pytest.raises(ConfigError, match="none of the 2 GPUs that can be partitioned is in MIG mode") as caught:
+        add_and_remove([], ["1g.5gb"], [], NODE)
+    assert caught.value.next_step == "aliquot plan --gpu 0 --add 1g.5gb"
+
+
 def test_faults_carry_the_column() -> None:
-    with pytest.raises(ConfigError, match="--mig has 3 faults") as caught:
+    with pytest.raises(ConfigError, match="--mig has 3 errors") as caught:
         adhoc(["0"], ["3g.20gb, 1g.5gbb,2g.10gb*0,1g.5gb@x"], NODE)
     assert [line.split(":")[0].split()[-1] for line in caught.value.details] == ["10", "18", "28"]
     assert all(line.startswith("--mig column") for line in caught.value.details)
@@ -100,7 +107,7 @@ def test_attributes_with_commas_stay_together() -> None:
 
 @pytest.mark.parametrize("gpu", ["foo", "", "3-1", "a30"])
 def test_gpu_that_means_nothing(gpu: str) -> None:
-    with pytest.raises(ConfigError, match="is no index, PCI address"):
+    with pytest.raises(ConfigError, match="is not an index, PCI address"):
         adhoc([gpu], ["1g.5gb"], NODE)
 
 

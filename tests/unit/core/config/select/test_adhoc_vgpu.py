@@ -1,4 +1,4 @@
-"""vGPUs and passthrough typed on the command line, and the wish said again as a command."""
+"""vGPUs and passthrough typed on the command line, and the request printed as a command."""
 
 from __future__ import annotations
 
@@ -43,17 +43,20 @@ def test_mixed_size() -> None:
 
 
 def test_mixed_size_mode_that_is_on_stays_and_holds_what_it_can() -> None:
-    """Nobody need ask for what is: but the wish is one for the mode, which a reboot ends."""
-    cards = changed(
+    # The user need not request the current mode. The desired state nevertheless contains the mode, because a reboot
+    # ends it.
+    inventory = changed(
         changed(hosting(node("A2", "A2", "A2"), enabled=True), 0, virtual_mixed_size=True), 2, virtual_mixed_size=True
     )
-    (one,) = adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"]).gpus
+    (one,) = adhoc(["0"], [], inventory, vgpu=["A2-4Q,A2-8Q"]).gpus
     assert (one.mixed_size, len(one.vgpus or ())) == (True, 2)
-    (same,) = adhoc(["0"], [], cards, vgpu=["A2-4Q:2"]).gpus
+    (same,) = adhoc(["0"], [], inventory, vgpu=["A2-4Q:2"]).gpus
     assert same.mixed_size is None
-    (fault,) = adhoc(["0-2"], [], cards, vgpu=["A2-4Q,A2-8Q"]).failures
-    assert (fault.rule, fault.pci) == ("EQUAL_SIZE", cards.gpus[1].pci)
-    assert [f.rule for f in adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"], mixed_size=False).failures] == ["EQUAL_SIZE"]
+    (fault,) = adhoc(["0-2"], [], inventory, vgpu=["A2-4Q,A2-8Q"]).failures
+    assert (fault.rule, fault.pci) == ("EQUAL_SIZE", inventory.gpus[1].pci)
+    assert [f.rule for f in adhoc(["0"], [], inventory, vgpu=["A2-4Q,A2-8Q"], mixed_size=False).failures] == [
+        "EQUAL_SIZE"
+    ]
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -72,9 +75,9 @@ def test_pairs() -> None:
 def test_the_only_gpu_need_not_be_named() -> None:
     assert adhoc([], [], node("T4"), vgpu=["T4-8Q"]).gpus[0].pci == "0000:10:00.0"
     assert adhoc([], [], node("T4"), passthrough=True).gpus[0].passthrough is True
-    with pytest.raises(ConfigError, match="3 GPUs that have vGPU types: say which"):
+    with pytest.raises(ConfigError, match="3 GPUs that can have vGPUs: name one"):
         adhoc([], [], NODE, vgpu=["T4-8Q"])
-    with pytest.raises(ConfigError, match="3 GPUs that can be handed out: say which"):
+    with pytest.raises(ConfigError, match="3 GPUs that can be passed through: name one"):
         adhoc([], [], NODE, passthrough=True)
 
 
@@ -84,14 +87,14 @@ def test_one_share_at_a_time() -> None:
 
 
 def test_faults_carry_the_column() -> None:
-    with pytest.raises(ConfigError, match="--vgpu has 3 faults") as caught:
+    with pytest.raises(ConfigError, match="--vgpu has 3 errors") as caught:
         adhoc(["0"], [], NODE, vgpu=["A2-4Q, A2-4C*65,,A2-4A:x"])
     assert caught.value.details == (
         "--vgpu column 8: the count of 'A2-4C' must be a whole number from 1 to 64",
         "--vgpu column 17: a vGPU type is missing (expected for example A2-4Q:4, or none)",
         "--vgpu column 18: the count of 'A2-4A' must be a whole number from 1 to 64",
     )
-    for text, said in (
+    for text, answer in (
         ("746", "746 is a number: write id:746, or the type's name"),
         ("id:", "no GPU has a vGPU type id:"),
         ("nvidia-x", "no GPU has a vGPU type nvidia-x"),
@@ -99,7 +102,7 @@ def test_faults_carry_the_column() -> None:
     ):
         with pytest.raises(ConfigError) as caught:
             adhoc(["0"], [], NODE, vgpu=[text])
-        assert caught.value.details[0].startswith(f"--vgpu column 1: {said}")
+        assert caught.value.details[0].startswith(f"--vgpu column 1: {answer}")
     with pytest.raises(ConfigError) as caught:
         adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-4Z"])
     assert caught.value.details[0].startswith("--vgpu column 7: no GPU has a vGPU type A2-4Z (did you mean A2-4Q")
@@ -113,8 +116,8 @@ def test_what_blocks_here() -> None:
 
 
 def test_the_address_of_a_virtual_function() -> None:
-    """It is told whose it is, and what to type."""
-    cards = hosting(NODE)
+    # The error names the GPU of the virtual function and the command to type.
+    inventory = hosting(NODE)
     typed = {"vgpu": ["NVIDIA A2-4Q:2,A2-8Q"], "mixed_size": True}, {"passthrough": True}, {"passthrough": False}
     steps = (
         "aliquot plan --gpu 0000:10:00.0 --vgpu 'NVIDIA A2-4Q:2,A2-8Q:1' --mixed-size",
@@ -122,10 +125,10 @@ def test_the_address_of_a_virtual_function() -> None:
         "aliquot passthrough disable 0000:10:00.5",
     )
     for wanted, step in zip(typed, steps, strict=True):
-        (fault,) = adhoc(["10:00.5"], [], cards, **wanted).failures  # type: ignore[arg-type]
+        (fault,) = adhoc(["10:00.5"], [], inventory, **wanted).failures  # type: ignore[arg-type]
         assert (fault.rule, fault.next_step) == ("NO_SUCH_GPU", step)
         assert "0000:10:00.5 is virtual function 1 of GPU 0 (NVIDIA A2" in fault.message
-    (fault,) = adhoc(["10:00.5"], ["1g.5gb"], cards).failures
+    (fault,) = adhoc(["10:00.5"], ["1g.5gb"], inventory).failures
     assert fault.next_step == "aliquot show 0000:10:00.0"
 
 
@@ -154,26 +157,26 @@ def test_the_printed_command_asks_for_the_same(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (["--gpu", "0"], "--gpu needs --mig, --vgpu or --passthrough"),
         (["--gpu", "0", "--mig", "1g.5gb", "--vgpu", "A2-4Q"], "give one of --mig and --vgpu"),
         (["--gpu", "0", "--vgpu", "A2-4Q", "--passthrough", "on"], "give one of --vgpu and --passthrough"),
-        (["--gpu", "0", "--mig", "1g.5gb", "--mixed-size"], "it needs --vgpu"),
-        (["--mixed-size"], "it needs --vgpu"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--mixed-size"], "needs --vgpu"),
+        (["--mixed-size"], "needs --vgpu"),
         (["-f", "x", "--vgpu", "A2-4Q"], "not both"),
         (["-f", "x", "--passthrough", "on"], "not both"),
         (["-f", "x", "--mixed-size"], "not both"),
         (["--gpu", "0", "--passthrough", "yes"], "invalid choice: 'yes'"),
-        ([], "what should be"),
+        ([], "no desired state"),
     ],
 )
-def test_a_command_line_that_states_no_wish_or_two(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_command_line_that_states_no_request_or_two(words: list[str], output: str) -> None:
+    with pytest.raises(UsageError, match=output):
         desired_args.config_from_args(parsed("plan", *words))
 
 
-def test_a_saved_plan_takes_no_wish_beside_it() -> None:
+def test_a_saved_plan_takes_no_request_beside_it() -> None:
     for words in (["--vgpu", "A2-4Q"], ["--passthrough", "on"], ["--mixed-size"], ["-c", "x"]):
         assert desired_args.has_desired(parsed("apply", "plan.json", *words))
     assert not desired_args.has_desired(parsed("apply", "plan.json"))

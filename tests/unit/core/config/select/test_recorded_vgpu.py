@@ -1,4 +1,6 @@
-"""The example file of vgpu-device-manager: each of its wishes is judged as the tables of types say."""
+"""The example file of vgpu-device-manager: each request in it is accepted or refused according to the tables of
+types.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,13 @@ NO_TABLE = {
     "V100L": 8, "V100S": 10, "V100X": 8, "RTX6000P": 13, "RTX8000P": 17,
     "DC": 6,
 }  # fmt: skip
-"""Pairs whose card is in no table, by card. One of the RTX8000P is doubtful (8 of 4C beside 12 of 4Q). The six of DC
-are types of boards with 72, 48 or 32 GB, which share the name with RTX PRO 6000.
+"""Pairs whose product is in no table, by product. One of the RTX8000P is doubtful (8 of 4C next to 12 of 4Q). The six
+of DC are types of boards with 72, 48 or 32 GB, which share the name with RTX PRO 6000.
 """
 
 
 def text() -> str:
-    """The example file, in flow style."""
+    """Return the example file, in flow style."""
     lines = ["version: v1", "vgpu-configs:"]
     for name, count in (p for pairs in CARDS.values() for p in pairs):
         lines.append(f"  {name}: [{{devices: all, vgpu-devices: {{{name}: {count}}}}}]")
@@ -61,9 +63,9 @@ CONFIG = load(text(), "example.yaml")
 
 
 def owners(name: str) -> list[tuple[VgpuTable, VgpuType]]:
-    """The products that have a type, the MIG attribute of the name put aside."""
-    wish = VgpuRequest(name, 0, 0, base_name=without_mig_attribute(name))
-    return [(table, found) for table in vgpu.tables() if (found := find_type(table, wish)) is not None]
+    """Return the products that have a type, ignoring the MIG attribute of the name."""
+    request = VgpuRequest(name, 0, 0, base_name=without_mig_attribute(name))
+    return [(table, found) for table in vgpu.tables() if (found := find_type(table, request)) is not None]
 
 
 def with_(table: VgpuTable) -> Inventory:
@@ -91,16 +93,16 @@ def test_each_pair_on_each_card_that_has_it(prefix: str) -> None:
                 assert [f.rule for f in wanted.failures] == ["TYPE_WITHOUT_ID"]
                 continue
             assert wanted.failures == (), name
-            (wish,) = wanted.gpus
-            assert Counter((v.type_id, v.type) for v in wish.vgpus or ()) == {(each.id, each.name): count}
-            assert bool(wish.mig) == each.mig_backed
-            assert len(wish.instances or ()) == (-(-count // each.per_instance) if each.mig_backed else 0)
+            (request,) = wanted.gpus
+            assert Counter((v.type_id, v.type) for v in request.vgpus or ()) == {(each.id, each.name): count}
+            assert bool(request.mig) == each.mig_backed
+            assert len(request.instances or ()) == (-(-count // each.per_instance) if each.mig_backed else 0)
             assert count == each.max, name
     assert unknown == NO_TABLE.get(prefix, 0)
 
 
 WHOLE_ON_NVSWITCH = {"NVIDIA B200X-180C", "NVIDIA B300X-269C"}
-"""Whole GPUs of boards whose NVSwitches are no PCI functions: they need a partition of the fabric."""
+"""Whole GPUs of boards whose NVSwitches are not PCI functions: they need a fabric partition."""
 
 
 @pytest.mark.parametrize("prefix", CARDS)
@@ -109,9 +111,9 @@ def test_each_pair_fits_and_one_more_does_not(prefix: str) -> None:
         for table, each in owners(name):
             if each.id is None:
                 continue
-            for world in ("sriov-mdev", "vendor-vfio"):
-                cards = hosting(with_(table), enabled=True, world=world)
-                made = plan(cards, select(CONFIG, name, cards))
+            for framework in ("sriov-mdev", "vendor-vfio"):
+                inventory = hosting(with_(table), enabled=True, framework=framework)
+                made = plan(inventory, select(CONFIG, name, inventory))
                 if each.name in WHOLE_ON_NVSWITCH:
                     assert [b.rule for b in made.blockers] == ["FABRIC"], (name, table.name)
                     continue
@@ -120,12 +122,12 @@ def test_each_pair_fits_and_one_more_does_not(prefix: str) -> None:
                 one_more = (
                     f"version: v1\nvgpu-configs: {{c: [{{devices: all, vgpu-devices: {{{name}: {count + 1}}}}}]}}"
                 )
-                over = plan(cards, select(load(one_more, "f"), None, cards))
+                over = plan(inventory, select(load(one_more, "f"), None, inventory))
                 assert [b.rule for b in over.blockers] == ["MAX_VGPUS"], (name, table.name)
 
 
 def test_the_default_config_on_every_card_that_it_names() -> None:
-    """A filter of the file may be the id of two boards; the type says which of the two an entry is for."""
+    # A filter of the file may be the id of two boards. The type determines which of the two an entry is for.
     judged = 0
     for table in vgpu.tables():
         named = [p for device, p in DEFAULT if device == table.pci_device]

@@ -1,4 +1,4 @@
-"""From counts to GPU instances with their compute instances."""
+"""Conversion of counts to GPU instances with their compute instances."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_compute_instances_share_only_at_one_placement() -> None:
 
 
 def test_attributes_are_part_of_the_instance_profile() -> None:
-    wishes = [parse_instance_request(t, 1, 1) for t in ("1c.2g.48gb+gfx", "1c.2g.48gb")]
-    instances, problems = resolve(RTX, wishes)
+    requests = [parse_instance_request(t, 1, 1) for t in ("1c.2g.48gb+gfx", "1c.2g.48gb")]
+    instances, problems = resolve(RTX, requests)
     assert problems == ()
     assert {i.name for i in instances} == {"2g.48gb", "2g.48gb+gfx"}
 
@@ -66,9 +66,9 @@ def test_compute_instances_by_count_are_loose() -> None:
 
 
 def explicit(*compute: str, profile: str = "3g.20gb") -> InstanceRequest:
-    wish = parse_instance_request(profile, 1, 1)
+    request = parse_instance_request(profile, 1, 1)
     parts = tuple(parse_instance_request(c, 1, 2) for c in compute)
-    return InstanceRequest(wish.text, 1, 1, wish.name, compute=parts)
+    return InstanceRequest(request.text, 1, 1, request.name, compute=parts)
 
 
 @pytest.mark.parametrize(

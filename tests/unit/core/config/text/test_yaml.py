@@ -136,15 +136,15 @@ def fault(text: str) -> str:
     ],
 )
 def test_refused_with_its_place(text: str, place: str, words: str) -> None:
-    said = fault(text)
-    assert place in said
-    assert words in said
+    answer = fault(text)
+    assert place in answer
+    assert words in answer
 
 
 def test_binary_content() -> None:
-    said = fault("version: v1\nx: \x00\x01\n")
-    assert "not a text file" in said
-    assert "line 2" in said
+    answer = fault("version: v1\nx: \x00\x01\n")
+    assert "not a text file" in answer
+    assert "line 2" in answer
 
 
 def test_byte_order_mark_is_no_content() -> None:

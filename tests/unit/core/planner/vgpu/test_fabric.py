@@ -1,4 +1,4 @@
-"""GPUs on NVSwitch: what cannot work in a virtual machine without a fabric partition is refused."""
+"""GPUs on NVSwitch: a request that cannot work in a VM without a fabric partition is refused."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def vgpus(of: Gpu, short: str, count: int = 1, restoring: bool = False, host: Ho
 
 
 def whole(*gpus: Gpu, host: HostVirtualization = HGX, restoring: bool = False) -> Plan:
-    wishes = [DesiredGpu(g.pci, None, None, passthrough=True, restoring=restoring) for g in gpus]
-    return plan(factory.node(*gpus, host=host), Desired(tuple(wishes)))
+    requests = [DesiredGpu(g.pci, None, None, passthrough=True, restoring=restoring) for g in gpus]
+    return plan(factory.node(*gpus, host=host), Desired(tuple(requests)))
 
 
 def rules(found: Plan) -> list[str]:
@@ -50,12 +50,12 @@ def test_one_that_is_there_stays_and_one_that_was_there_comes_back() -> None:
 
 
 @pytest.mark.parametrize("product", ["NVIDIA B200", "NVIDIA B300 SXM6 AC"])
-def test_boards_whose_switches_nobody_sees_are_on_nvswitch(product: str) -> None:
+def test_boards_whose_switches_are_hidden_are_on_nvswitch(product: str) -> None:
     largest = next(t.short for t in factory.table(product).types if t.max == 1 and not t.mig_backed)
     assert rules(vgpus(factory.gpu(product), largest, host=PLAIN)) == ["FABRIC"]
 
 
-def test_one_gpu_is_handed_out_with_a_word_of_what_it_needs() -> None:
+def test_one_gpu_is_passed_through_with_a_word_of_what_it_needs() -> None:
     of = factory.gpu(H200)
     found = whole(of)
     assert not found.blocked
@@ -63,19 +63,19 @@ def test_one_gpu_is_handed_out_with_a_word_of_what_it_needs() -> None:
     assert whole(of, host=PLAIN).notes == ()
 
 
-def test_several_are_not_handed_out_at_once() -> None:
+def test_several_are_not_passed_through_at_once() -> None:
     one, two = factory.gpu(H200), factory.gpu(H200, pci=SECOND)
     refused = whole(one, two)
     assert rules(refused) == ["FABRIC"]
     assert refused.blockers[0].next_step == f"aliquot passthrough enable {one.pci}"
     assert not whole(one, two, host=PLAIN).blocked
     assert not whole(one, two, restoring=True).blocked
-    away = [msgspec.structs.replace(g, passthrough=True) for g in (one, two)]
-    assert not whole(*away).blocked, "they are so already"
+    unavailable = [msgspec.structs.replace(g, passthrough=True) for g in (one, two)]
+    assert not whole(*unavailable).blocked, "they are in that state already"
 
 
 def test_what_was_recorded_comes_back_after_a_boot() -> None:
-    """GPUs that were passed through one by one are recorded one by one, and restored together."""
+    # GPUs that were passed through one by one are recorded one by one, and restored together.
     one, two = factory.gpu(H200), factory.gpu(H200, pci=SECOND)
     node = factory.node(one, two, host=HGX)
     kept = [RecordedRequest(DesiredGpu(g.pci, None, None, passthrough=True), g.uuid) for g in (one, two)]

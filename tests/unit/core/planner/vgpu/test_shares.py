@@ -1,4 +1,4 @@
-"""Shares for virtual machines: what a wish for them does and in which order, what stays, and where new ones come."""
+"""vGPUs in plans: the actions of a request and their order, the kept vGPUs, and the places of new ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from unit.core.planner.sharing import (
     vgpus,
 )
 
-# -- the order of a lane
+# -- the order of the actions on a GPU
 
 
 def test_mode_functions_mixed_size_instances_types() -> None:
@@ -68,38 +68,40 @@ def test_mig_on_keeps_the_functions_where_no_reset_is_needed() -> None:
     assert [a.instance for a in got.actions if isinstance(a, CreateVgpu)] == ["0:8"]
 
 
-def test_a_mig_wish_does_not_end_vgpus_that_it_does_not_speak_of() -> None:
+def test_a_mig_request_does_not_end_vgpus_that_it_does_not_speak_of() -> None:
     of = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0))
-    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
+    desired_gpu = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
     for policy in ("refuse", "wait"):
-        refused = blocker(asked(of, wish, Policy(policy)))
+        refused = blocker(asked(of, desired_gpu, Policy(policy)))
         assert refused.rule == "FUNCTIONS_IN_USE"
         assert "NVIDIA H100-10C on" in refused.message
         assert refused.next_step == f"aliquot plan --gpu {of.pci} --vgpu none"
-    got = asked(of, replace(wish, vgpus=()))
+    got = asked(of, replace(desired_gpu, vgpus=()))
     assert kinds(got) == [DestroyVgpu, SetMode, Create]
 
 
-def test_a_mig_wish_by_force_ends_time_sliced_vgpus_and_leaves_the_functions() -> None:
+def test_a_mig_request_by_force_ends_time_sliced_vgpus_and_leaves_the_functions() -> None:
     of = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0))
-    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
-    got = asked(of, wish, Policy("force"))
+    desired_gpu = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
+    got = asked(of, desired_gpu, Policy("force"))
     assert kinds(got) == [DestroyVgpu, SetMode, Create]
-    assert got.actions[0].reason == "MIG mode goes on"
+    assert got.actions[0].reason == "MIG mode will be enabled"
     held = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0), held=[0])
-    assert blocker(asked(held, wish)).rule == "HELD"
-    assert blocker(asked(held, wish)).holders == (factory.VM,)
+    assert blocker(asked(held, desired_gpu)).rule == "HELD"
+    assert blocker(asked(held, desired_gpu)).holders == (factory.VM,)
 
 
-def test_a_mig_wish_respects_the_vgpu_on_a_gpu_instance_it_does_not_speak_of() -> None:
+def test_a_mig_request_respects_the_vgpu_on_a_gpu_instance_it_does_not_speak_of() -> None:
     of = done(factory.gpu(A30, on=False), vgpus(factory.gpu(A30, on=False), {"A30-1-6C": 2}))
     family = factory.node(of).family(of)
     whole = family.by_name["4g.24gb"]
-    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(whole.id, whole.name, (whole.default_compute.id,)),))
-    refused = blocker(asked(of, wish))
+    desired_gpu = DesiredGpu(
+        of.pci, mig=True, instances=(DesiredInstance(whole.id, whole.name, (whole.default_compute.id,)),)
+    )
+    refused = blocker(asked(of, desired_gpu))
     assert refused.rule == "HELD"
     assert {h.kind for h in refused.holders} == {"vgpu"}
-    forced = asked(of, wish, Policy("force"))
+    forced = asked(of, desired_gpu, Policy("force"))
     assert kinds(forced) == [DestroyVgpu, DestroyVgpu, Destroy, Destroy, Create]
     quarter = family.by_name["1g.6gb"]
     two = DesiredInstance(quarter.id, quarter.name, (quarter.default_compute.id,))
@@ -112,14 +114,16 @@ def test_switching_functions_on_brings_gpu_instances_back_that_it_wipes() -> Non
     node = factory.node(factory.gpu(A30, on=False, mig=True))
     family = node.family(node.gpus[0])
     quarter = family.by_name["1g.6gb"]
-    wish = DesiredGpu(factory.PCI, mig=True, instances=(DesiredInstance(quarter.id, quarter.name, (0,), start=2),))
-    of = done(node.gpus[0], asked(node.gpus[0], wish))
+    desired_gpu = DesiredGpu(
+        factory.PCI, mig=True, instances=(DesiredInstance(quarter.id, quarter.name, (0,), start=2),)
+    )
+    of = done(node.gpus[0], asked(node.gpus[0], desired_gpu))
     got = asked(of, replace(BARE, functions=True))
     assert kinds(got) == [Destroy, SetFunctions, Create]
     assert [i.placement for i in done(of, got).instances] == [i.placement for i in of.instances]
 
 
-# -- what stays, and where new ones come
+# -- kept vGPUs, and the places of new ones
 
 
 def test_what_fits_stays_and_the_lowest_numeric_function_is_taken() -> None:
@@ -212,17 +216,17 @@ def test_mdevs_of_the_gpu_itself_have_slots() -> None:
 def test_a_place_that_was_asked() -> None:
     name, number = kind(L40S, "8Q")
     of = factory.gpu(L40S, mixed=True)
-    wishes = (DesiredVgpu(number, name, placement=16), DesiredVgpu(number, name), DesiredVgpu(number, name))
-    got = asked(of, DesiredGpu(of.pci, None, (), vgpus=wishes[:2], functions=True, mixed_size=True))
+    requests = (DesiredVgpu(number, name, placement=16), DesiredVgpu(number, name), DesiredVgpu(number, name))
+    got = asked(of, DesiredGpu(of.pci, None, (), vgpus=requests[:2], functions=True, mixed_size=True))
     assert [b.rule for b in got.blockers] == []
     places = [a.placement for a in got.actions if isinstance(a, CreateVgpu)]
     assert places == [0, 16]
-    alone = asked(of, DesiredGpu(of.pci, None, (), vgpus=wishes[:1], functions=True, mixed_size=True))
+    alone = asked(of, DesiredGpu(of.pci, None, (), vgpus=requests[:1], functions=True, mixed_size=True))
     assert blocker(alone).rule == "MIXED_SIZE"
     assert "first free place" in blocker(alone).message
 
 
-def test_mixed_size_mode_is_left_where_it_is_unless_the_wish_needs_it_off() -> None:
+def test_mixed_size_mode_is_left_where_it_is_unless_the_request_needs_it_off() -> None:
     of = factory.gpu(L40S, mixed=True)
     assert kinds(vgpus(of, {"L40S-4Q": 8})) == [CreateVgpu] * 8
     assert kinds(vgpus(of, {"L40S-4Q": 12})) == [SetMixedSize, *[CreateVgpu] * 12]

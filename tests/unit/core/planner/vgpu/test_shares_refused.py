@@ -1,4 +1,4 @@
-"""Why a wish for shares is refused, what counts as drift, what undoing spares, and what a step may not do."""
+"""Refused requests for vGPUs, drift, the limits of a rollback, and steps that are not allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aliquot.core.model.actions import (
     SetMode,
     SetPassthrough,
 )
-from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, Inventory, Vgpu, VirtualFunction
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner.plan import plan
@@ -41,6 +41,15 @@ def test_types() -> None:
     assert refused(0, "NVIDIA A2-3B").next_step == f"aliquot vgpu types {of.pci}"
 
 
+def test_an_instance_that_its_gpu_cannot_have() -> None:
+    profile = factory.node(factory.gpu(H100)).family(factory.gpu(H100)).by_name["3g.40gb"]
+    misplaced = DesiredInstance(profile.id, profile.name, (profile.default_compute.id,), start=1)
+    wanted = replace(BARE, mig=True, instances=(misplaced,), vgpus=factory.vgpus(H100, {"H100-3-40C": 1}))
+    refused = blocker(asked(factory.gpu(H100, mig=True), wanted))
+    assert refused.rule == "NO_INSTANCE"
+    assert "which do not fit together: 3g.40gb cannot start at memory slice 1 (it can at 0, 4)" in refused.message
+
+
 def test_sizes_counts_and_modes() -> None:
     two = blocker(vgpus(factory.gpu(A2), {"A2-4Q": 3, "A2-8Q": 1}))
     assert (two.rule, two.suggestion) == ("EQUAL_SIZE", "NVIDIA A2-4Q*3")
@@ -64,27 +73,27 @@ def test_sizes_counts_and_modes() -> None:
 
 
 def test_a_refusal_of_mixed_sizes_claims_no_more_than_is_known() -> None:
-    """Chips that time-slice inside GPU instances have the mode for each instance, and Turing by its driver."""
+    # Chips that time-slice inside GPU instances have the mode for each instance. On Turing it depends on the driver.
     pro = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
     made = factory.vgpus(pro, {"DC-1-12Q": 1, "DC-1-6Q": 2})
     refused = blocker(asked(factory.gpu(pro), replace(BARE, vgpus=made, mixed_size=True)))
-    assert "set for each GPU instance" in refused.message
+    assert "set per GPU instance" in refused.message
     step = (refused.next_step or "").replace("NVIDIA RTX Pro 6000 Blackwell ", "")
     assert step == f'aliquot plan --gpu {factory.PCI} --vgpu "DC-1-12Q,DC-1-6Q*2"', "the same without the mode"
     both = factory.vgpus(T4, {"8Q": 1, "4Q": 2})
     refused = blocker(asked(factory.gpu(T4), replace(BARE, vgpus=both, mixed_size=True)))
     assert refused.rule == "MIXED_SIZE"
-    assert "aliquot does not know the places" in refused.message
+    assert "aliquot does not know the placements" in refused.message
 
 
 def test_no_vgpu_driver() -> None:
     of = factory.gpu(A2, on=False)
     ordinary = HostVirtualization(iommu=True, vfio=True, vgpu_manager=False)
-    wish = factory.wish(of, {"A2-4Q": 1}).gpus[0]
-    assert blocker(asked(of, wish, host=ordinary)).rule == "NO_VGPU_DRIVER"
+    request = factory.desired_state(of, {"A2-4Q": 1}).gpus[0]
+    assert blocker(asked(of, request, host=ordinary)).rule == "NO_VGPU_DRIVER"
     assert blocker(asked(of, replace(BARE, functions=True), host=ordinary)).rule == "NO_VGPU_DRIVER"
     assert asked(of, replace(BARE, vgpus=(), functions=False), host=ordinary).actions == ()
-    assert blocker(asked(replace(of, virtual=None), wish, host=ordinary)).rule == "NO_VGPU_DRIVER"
+    assert blocker(asked(replace(of, virtual=None), request, host=ordinary)).rule == "NO_VGPU_DRIVER"
     bare_t4 = replace(factory.gpu(T4), virtual=GpuVirtualization())
     assert blocker(vgpus(bare_t4, {"T4-4Q": 1})).rule == "NO_VGPU_DRIVER"
 
@@ -98,8 +107,8 @@ def test_a_guest_says_what_to_reboot_and_what_to_do_then() -> None:
     inside = replace(factory.gpu(A100, on=False), resettable=False)
     got = asked(inside, DesiredGpu(inside.pci, mig=True, instances=()))
     assert got.reboots == (inside.pci,)
-    assert "reboot the virtual machine, then ask for the same again" in got.notes[-1]
-    shared = asked(inside, factory.wish(inside, {"A100-1-5C": 1}).gpus[0])
+    assert "reboot the VM, then run the command again" in got.notes[-1]
+    shared = asked(inside, factory.desired_state(inside, {"A100-1-5C": 1}).gpus[0])
     assert kinds(shared) == [SetMode]
     assert shared.reboots == (inside.pci,)
 
@@ -107,27 +116,29 @@ def test_a_guest_says_what_to_reboot_and_what_to_do_then() -> None:
 # -- verify, undo, step
 
 
-def test_drift_is_told_one_by_one() -> None:
+def test_drift_is_reported_one_by_one() -> None:
     of = factory.having(factory.gpu(A2), (factory.kind(A2, "4A"), 0), (factory.kind(A2, "4Q"), 1))
     name, number = kind(A2, "4Q")
     pinned = DesiredVgpu(number, name, function=factory.address(0))
-    wish = DesiredGpu(
+    desired_gpu = DesiredGpu(
         of.pci, None, None, vgpus=(pinned, DesiredVgpu(number, name), DesiredVgpu(number, name)), mixed_size=True
     )
-    drift = verify(factory.node(of), Desired(gpus=(replace(wish, functions=False, vfio_bound=(factory.address(9),)),)))
+    drift = verify(
+        factory.node(of), Desired(gpus=(replace(desired_gpu, functions=False, vfio_bound=(factory.address(9),)),))
+    )
     assert [d.kind for d in drift] == ["functions", "mixed-size", "bound", "vgpu-type", "vgpu-missing"]
-    assert drift[3].message == f"GPU {of.pci}: {factory.address(0)} has NVIDIA A2-4A, it should have NVIDIA A2-4Q"
+    assert drift[3].message == f"GPU {of.pci}: {factory.address(0)} has NVIDIA A2-4A, but should have NVIDIA A2-4Q"
     assert drift[4].message == f"GPU {of.pci}: 1 x NVIDIA A2-4Q missing"
     extra = verify(factory.node(of), Desired(gpus=(replace(BARE, vgpus=()),)))
     assert {d.kind for d in extra} == {"vgpu-extra"}
-    away = verify(factory.node(of), Desired(gpus=(replace(BARE, passthrough=True),)))
-    assert [d.kind for d in away] == ["passthrough"]
+    unavailable = verify(factory.node(of), Desired(gpus=(replace(BARE, passthrough=True),)))
+    assert [d.kind for d in unavailable] == ["passthrough"]
 
 
 def test_undoing_spares_what_others_made() -> None:
     each = factory.kind(A2, "4Q")
     before = factory.node(factory.having(factory.gpu(A2), (each, 0)))
-    got = plan(before, factory.wish(before.gpus[0], {"A2-4Q": 2}))
+    got = plan(before, factory.desired_state(before.gpus[0], {"A2-4Q": 2}))
     made = [a for a in got.actions if isinstance(a, CreateVgpu)]
     now: Inventory = before
     for action in got.actions:
@@ -168,7 +179,7 @@ def test_step_refuses_what_the_driver_refuses() -> None:
 
 
 def test_functions_keep_their_numbers() -> None:
-    """A guard on the factory: function ten is one device further."""
+    # A check of the test factory: function ten is on the next device number.
     assert factory.functions(16)[12] == VirtualFunction("0000:08:02.0", 12, "nvidia", 102)
 
 
@@ -176,11 +187,11 @@ def test_vendor_specific_functions_are_not_bound() -> None:
     of = factory.gpu(L40S)
     refused = blocker(asked(of, replace(BARE, vfio_bound=(factory.address(1),))))
     assert refused.rule == "NO_FUNCTION"
-    assert "as it is" in refused.message
+    assert "as they are" in refused.message
 
 
 def test_types_that_the_driver_does_not_list_are_refused() -> None:
-    """As on a captured L40S, whose driver lists types of the A, B and Q series."""
+    # As on a recorded L40S, whose driver lists types of the A, B and Q series.
     of = factory.gpu(L40S)
     assert of.virtual is not None
     offered = tuple(t.id for t in factory.table(L40S).types if t.id is not None and t.series != "C")
@@ -193,8 +204,8 @@ def test_types_that_the_driver_does_not_list_are_refused() -> None:
     assert of.virtual is not None
     busy = replace(of, virtual=replace(of.virtual, creatable=tuple(n for n in four if n is not None)))
     busy = factory.having(busy, (factory.kind(L40S, "4Q"), 0))
-    assert blocker(vgpus(busy, {"L40S-8C": 1})).rule == "SERIES", "another size, but the series is not there"
-    assert not vgpus(busy, {"L40S-8Q": 1}).blockers, "another size is not listed beside these"
+    assert blocker(vgpus(busy, {"L40S-8C": 1})).rule == "SERIES", "another size, but of a series that is not listed"
+    assert not vgpus(busy, {"L40S-8Q": 1}).blockers, "another size is not listed next to these"
     fewer = tuple(n for n in offered if n != factory.kind(L40S, "3B").id)
     old = replace(of, virtual=replace(of.virtual, creatable=fewer))
     assert "does not list NVIDIA L40S-3B" in blocker(vgpus(old, {"L40S-3B": 1})).message
@@ -203,10 +214,12 @@ def test_types_that_the_driver_does_not_list_are_refused() -> None:
 def test_a_vgpu_on_a_virtual_function_needs_an_iommu() -> None:
     off = HostVirtualization(iommu=False, vgpu_manager=True)
     of = factory.gpu(A2)
-    wish = factory.wish(of, {"A2-4Q": 1})
-    assert blocker(plan(factory.node(of, host=off), wish)).rule == "NO_IOMMU"
+    desired = factory.desired_state(of, {"A2-4Q": 1})
+    assert blocker(plan(factory.node(of, host=off), desired)).rule == "NO_IOMMU"
     t4 = factory.gpu(T4)
-    assert not plan(factory.node(t4, host=off), factory.wish(t4, {"T4-4Q": 1})).blockers, "an mdev of the GPU does not"
+    assert not plan(factory.node(t4, host=off), factory.desired_state(t4, {"T4-4Q": 1})).blockers, (
+        "an mdev of the GPU does not"
+    )
 
 
 def test_who_holds_the_vgpu_is_named_where_mig_mode_would_go_off() -> None:
@@ -219,14 +232,14 @@ def test_who_holds_the_vgpu_is_named_where_mig_mode_would_go_off() -> None:
 def test_instances_under_idle_vgpus_say_how_to_be_rid_of_those() -> None:
     of = done(factory.gpu(H100), vgpus(factory.gpu(H100), {"H100-1-10C": 1}))
     cut = replace(BARE, mig=False, instances=())
-    assert "which nobody uses" in (blocker(asked(of, cut)).next_step or "")
+    assert "the idle vGPUs" in (blocker(asked(of, cut)).next_step or "")
     used = replace(of, vgpus=tuple(replace(v, holders=(factory.VM,)) for v in of.vgpus))
-    assert "which nobody uses" not in (blocker(asked(used, cut)).next_step or "")
+    assert "the idle vGPUs" not in (blocker(asked(used, cut)).next_step or "")
 
 
 def test_why_gpu_instances_go() -> None:
     of = done(factory.gpu(H100), vgpus(factory.gpu(H100), {"H100-1-10C": 1}))
     off = asked(of, replace(BARE, vgpus=(), functions=False))
-    assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"switching virtual functions takes them away"}
+    assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"a change of virtual functions removes it"}
     off = vgpus(of, {"H100-10C": 1})
-    assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"MIG mode goes off"}
+    assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"MIG mode will be disabled"}

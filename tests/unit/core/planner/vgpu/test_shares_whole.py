@@ -1,4 +1,6 @@
-"""Whole functions: GPUs and virtual functions that are handed out, and virtual functions that come and go."""
+"""Whole functions: GPUs and virtual functions that are passed through, and virtual functions that are enabled and
+disabled.
+"""
 
 from __future__ import annotations
 
@@ -13,52 +15,56 @@ from unit.core.planner.sharing import A2, A100, BARE, H100, asked, blocker, done
 # -- passthrough
 
 
-def test_a_gpu_is_handed_out_and_taken_back() -> None:
+def test_a_gpu_is_passed_through_and_taken_back() -> None:
     of = factory.gpu(H100, on=True)
     out = asked(of, replace(BARE, passthrough=True))
     assert kinds(out) == [SetFunctions, SetPassthrough]
-    away = done(of, out)
-    assert asked(away, replace(BARE, passthrough=True)).actions == ()
-    assert asked(away, DesiredGpu(of.pci, mig=False, instances=())).actions == ()
-    assert kinds(asked(away, replace(BARE, passthrough=False))) == [SetPassthrough]
-    back = vgpus(away, {"H100-10C": 1})
+    unavailable = done(of, out)
+    assert asked(unavailable, replace(BARE, passthrough=True)).actions == ()
+    assert asked(unavailable, DesiredGpu(of.pci, mig=False, instances=())).actions == ()
+    assert kinds(asked(unavailable, replace(BARE, passthrough=False))) == [SetPassthrough]
+    back = vgpus(unavailable, {"H100-10C": 1})
     assert kinds(back) == [SetPassthrough, SetFunctions, CreateVgpu]
-    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
-    assert kinds(asked(away, wish)) == [SetPassthrough, SetMode, Create]
-    used = replace(away, holders=(factory.VM,))
-    for refused in (vgpus(used, {"H100-10C": 1}), asked(used, wish), asked(used, replace(BARE, passthrough=False))):
+    desired_gpu = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
+    assert kinds(asked(unavailable, desired_gpu)) == [SetPassthrough, SetMode, Create]
+    used = replace(unavailable, holders=(factory.VM,))
+    for refused in (
+        vgpus(used, {"H100-10C": 1}),
+        asked(used, desired_gpu),
+        asked(used, replace(BARE, passthrough=False)),
+    ):
         assert blocker(refused).rule == "PASSTHROUGH"
         assert blocker(refused).holders == (factory.VM,)
-    assert kinds(asked(used, wish, Policy("force"))) == [SetPassthrough, SetMode, Create]
+    assert kinds(asked(used, desired_gpu, Policy("force"))) == [SetPassthrough, SetMode, Create]
 
 
 def test_mig_mode_comes_back_with_the_gpu_where_the_family_keeps_it() -> None:
-    wish = DesiredGpu(factory.PCI, mig=True, instances=())
-    away = done(
+    desired_gpu = DesiredGpu(factory.PCI, mig=True, instances=())
+    unavailable = done(
         factory.gpu(A100, on=False, mig=True),
         asked(factory.gpu(A100, on=False, mig=True), replace(BARE, passthrough=True)),
     )
-    assert away.virtual is not None
-    assert away.virtual.was_mig
-    assert asked(away, wish).actions == ()
-    got = asked(away, replace(wish, passthrough=False))
+    assert unavailable.virtual is not None
+    assert unavailable.virtual.was_mig
+    assert asked(unavailable, desired_gpu).actions == ()
+    got = asked(unavailable, replace(desired_gpu, passthrough=False))
     assert kinds(got) == [SetPassthrough]
-    assert done(away, got).mig.enabled
+    assert done(unavailable, got).mig.enabled
 
 
-def test_why_a_gpu_is_not_handed_out() -> None:
+def test_why_a_gpu_is_not_passed_through() -> None:
     of = factory.gpu(A2)
     out = replace(BARE, passthrough=True)
     assert of.virtual is not None
     assert blocker(asked(of, out, host=HostVirtualization(iommu=False, vgpu_manager=True))).rule == "NO_IOMMU"
-    # Before anything is destroyed for it: after a boot nothing else has loaded it.
+    # The blocker comes before any destruction: after a boot no other program has loaded vfio-pci.
     late = blocker(
         asked(of, replace(out, vgpus=()), host=HostVirtualization(iommu=True, vfio=False, vgpu_manager=True))
     )
     assert (late.rule, "modprobe vfio-pci" in (late.next_step or "")) == ("NO_VFIO", True)
     members = (of.pci, "0000:08:00.1", "0000:09:00.0")
     grouped = replace(of, virtual=replace(of.virtual, group_members=members))
-    assert SetPassthrough in kinds(asked(grouped, out)), "what a group has besides may be bridges, or have no driver"
+    assert SetPassthrough in kinds(asked(grouped, out)), "other members of the group may be bridges, or have no driver"
     grouped = replace(
         of, virtual=replace(of.virtual, group_members=members, group_peers=(IommuGroupPeer("0000:09:00.0", "igb"),))
     )
@@ -75,7 +81,7 @@ def test_why_a_gpu_is_not_handed_out() -> None:
     assert blocker(asked(process, out)).rule == "HELD"
 
 
-def test_virtual_functions_are_handed_out_alone() -> None:
+def test_virtual_functions_are_passed_through_alone() -> None:
     of = factory.having(factory.gpu(A2), (factory.kind(A2, "4Q"), 1))
     two = (factory.address(1), factory.address(5))
     got = asked(of, replace(BARE, vfio_bound=two))
@@ -83,7 +89,7 @@ def test_virtual_functions_are_handed_out_alone() -> None:
     after = done(of, got)
     assert after.virtual is not None
     assert [f.pci for f in after.virtual.functions if f.driver == VFIO] == list(two)
-    # A vGPU never comes on a function that is handed out, and mode changes bring the binding back.
+    # A vGPU is never created on a function that is passed through, and mode changes restore the binding.
     made = vgpus(after, {"A2-4Q": 4})
     assert not {a.function for a in made.actions if isinstance(a, CreateVgpu)} & set(two)
     assert kinds(asked(after, replace(BARE, vfio_bound=()))) == [SetPassthrough, SetPassthrough]
@@ -113,8 +119,8 @@ def test_functions_on_and_off() -> None:
 def test_too_few_functions() -> None:
     of = factory.gpu(A2)
     assert of.virtual is not None
-    away = tuple(replace(f, driver=VFIO) if f.number < 14 else f for f in of.virtual.functions)
-    refused = blocker(vgpus(replace(of, virtual=replace(of.virtual, functions=away)), {"A2-4Q": 3}))
+    unavailable = tuple(replace(f, driver=VFIO) if f.number < 14 else f for f in of.virtual.functions)
+    refused = blocker(vgpus(replace(of, virtual=replace(of.virtual, functions=unavailable)), {"A2-4Q": 3}))
     assert refused.rule == "NO_FUNCTION"
     assert refused.suggestion == "NVIDIA A2-4Q*2"
     some = replace(of, virtual=replace(of.virtual, functions=of.virtual.functions[:2]))

@@ -1,4 +1,4 @@
-"""What can be made on a GPU now, and why the rest cannot."""
+"""Types that can be created on a GPU now, and the reasons why others cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_empty_gpu_takes_the_most_of_each() -> None:
 
 
 def test_a_size_shuts_out_the_others() -> None:
-    """As captured on an A2: beside three vGPUs of 4 GiB a free function takes one more of 4Q, 4A and 4C alone."""
+    # As recorded on an A2: next to three vGPUs of 4 GiB a free function accepts one more of 4Q, 4A and 4C only.
     kinds = [factory.kind(A2, s) for s in ("4C", "4A", "4Q")]
     of = factory.having(factory.gpu(A2), *((each, n) for n, each in enumerate(kinds)))
     found = answers(of)
@@ -43,7 +43,7 @@ def test_a_size_shuts_out_the_others() -> None:
     assert "4 GiB (NVIDIA A2-4C)" in found["A2-8Q"].why
     full = answers(factory.having(factory.gpu(A2), *((kinds[2], n) for n in range(4))))
     assert (full["A2-4Q"].now, full["A2-4Q"].rule) == (0, "MAX_VGPUS")
-    assert "4 vGPUs are made" in full["A2-4Q"].why
+    assert "the GPU has 4 vGPUs" in full["A2-4Q"].why
 
 
 def test_modes_drivers_and_functions() -> None:
@@ -62,9 +62,9 @@ def test_modes_drivers_and_functions() -> None:
     assert answers(replace(factory.gpu(A2), passthrough=True))["A2-4Q"].rule == "PASSTHROUGH"
     assert answers(replace(factory.gpu(A2), lost=True))["A2-4Q"].rule == "GPU_LOST"
     off, on = answers(factory.gpu(H100)), answers(factory.gpu(H100, mig=True))
-    assert off["H100-1-10C"].why == "MIG mode is off: it needs a GPU instance 1g.10gb"
+    assert off["H100-1-10C"].why == "MIG mode is disabled: it needs a GPU instance 1g.10gb"
     assert on["H100-10C"].rule == "MIG_TYPE"
-    assert on["H100-1-10C"].why == "there is no GPU instance 1g.10gb"
+    assert on["H100-1-10C"].why == "the GPU has no GPU instance 1g.10gb"
     assert type_answers(factory.node(), replace(factory.gpu(A2), pci_device="0x123410DE")) == ()
     t4 = answers(factory.gpu("Tesla T4"))
     assert t4["T4-4Q"].now == 4
@@ -73,7 +73,7 @@ def test_modes_drivers_and_functions() -> None:
 def test_mig_backed_types_count_the_free_gpu_instances() -> None:
     of = factory.gpu(H100)
     node = factory.node(of)
-    got = plan(node, factory.wish(of, {"H100-1-10C": 3}))
+    got = plan(node, factory.desired_state(of, {"H100-1-10C": 3}))
     for action in got.actions[:-2]:
         node = step(node, action)
     found = {a.name.rpartition(" ")[2]: a for a in type_answers(node, node.gpus[0])}
@@ -81,7 +81,7 @@ def test_mig_backed_types_count_the_free_gpu_instances() -> None:
     for action in got.actions[-2:]:
         node = step(node, action)
     found = {a.name.rpartition(" ")[2]: a for a in type_answers(node, node.gpus[0])}
-    assert found["H100-1-10C"].why == "every GPU instance 1g.10gb is taken"
+    assert found["H100-1-10C"].why == "every GPU instance 1g.10gb is in use"
 
 
 def test_mixed_sizes_count_free_places() -> None:

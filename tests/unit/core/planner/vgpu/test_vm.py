@@ -1,4 +1,4 @@
-"""What one virtual machine may hold, by NVIDIA's support and by the driver alone."""
+"""Devices that one VM may hold, by NVIDIA's support and by the driver."""
 
 from __future__ import annotations
 

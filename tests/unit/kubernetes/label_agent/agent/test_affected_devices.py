@@ -1,4 +1,4 @@
-"""The devices that a plan ends: what kubelet must not give away while it is under way."""
+"""Devices that a plan destroys: they are withheld from the kubelet while it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy, devices_to_free
 from aliquot.kubernetes.label_agent.agent.observation import Observation
-from support.agent_looks import look, node
+from support.agent_observations import make_observation, node
 from support.factory import with_instances
 
 replace = msgspec.structs.replace
@@ -25,7 +25,7 @@ def _observed() -> tuple[Observation, Plan]:
         for i in first.instances
     )
     inventory: Inventory = replace(found, gpus=(replace(first, instances=named), *others))
-    o = look("all-1g.5gb", inventory)
+    o = make_observation("all-1g.5gb", inventory)
     assert o.plan is not None
     return o, o.plan
 

@@ -1,4 +1,4 @@
-"""What becomes of an attempt: another change under way, a node that moved, an error, a pod that has just come."""
+"""Results of an attempt: another change in progress, a changed node, an error, a new pod."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.ports import ApplyStatus
 from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, StalePlanError
+from aliquot.kubernetes.gpu.change_report import ChangeReport, Rollback
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import apply_step, steps
@@ -19,7 +21,7 @@ from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
 from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
-from support.agent_looks import look, node
+from support.agent_observations import make_observation, node
 from support.factory import with_instances
 
 FULL = [f"1g.5gb@{n}" for n in range(7)]
@@ -27,18 +29,17 @@ CHANGING = AgentStatus("pending", "Changing", "to create")
 
 
 class Actor:
-    """Whose hardware and API answer as a test wants."""
+    """An actor whose hardware and API answer as a test requires."""
 
     def __init__(self, error: AliquotError | None = None) -> None:
         self.error = error
-        self.troubles: list[ConfigFailure] = []
+        self.failures: list[ConfigFailure] = []
         self.withheld: list[frozenset[str]] = []
         self.metrics = LabelAgentMetrics("n")
         self.superseded = asyncio.Event()
         self.hardware = self.publisher = self.offering = self
         self.informer = SimpleNamespace(api=self, name="n")
         self.uses = None
-        self.hang: AliquotError | None = None
 
     async def apply(self, plan: object, report: object) -> Any:
         assert self.error is not None
@@ -48,8 +49,8 @@ class Actor:
         self.withheld.append(ids)
         return frozenset()
 
-    def record_failure(self, trouble: ConfigFailure, o: object, m: AgentMemory) -> AgentMemory:
-        self.troubles.append(trouble)
+    def record_failure(self, failure: ConfigFailure, o: object, m: AgentMemory) -> AgentMemory:
+        self.failures.append(failure)
         return m
 
 
@@ -64,25 +65,25 @@ class Actor:
     ids=["locked", "locked by whom", "moved", "blocked"],
 )
 def test_why_nothing_was_applied(error: AliquotError, locked_by: str, failed: list[str]) -> None:
-    actor, o = Actor(error), look("all-1g.5gb")
+    actor, o = Actor(error), make_observation("all-1g.5gb")
     assert o.plan is not None
 
     async def play() -> AgentMemory:
         return await PlanApplier(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, AgentMemory())  # type: ignore[arg-type]
 
     assert asyncio.run(play()) == AgentMemory(locked_by=locked_by)
-    assert [each.message for each in actor.troubles] == failed
+    assert [each.message for each in actor.failures] == failed
 
 
 def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
-    o = look("all-3g.20gb", with_instances(node("a100-sxm4-40gb"), 0, *FULL))
+    o = make_observation("all-3g.20gb", with_instances(node("a100-sxm4-40gb"), 0, *FULL))
     assert o.plan is not None
     ending = sorted(devices_to_destroy(o.plan, o))
     assert ending
     given = PodDeviceUse("a", "b", "main", (ending[0],))
     asked: list[list[PodDeviceUse]] = []
 
-    class Corner:
+    class StubInformer:
         async def living_uses(self, found: list[PodDeviceUse]) -> list[PodDeviceUse]:
             asked.append(found)
             return found
@@ -91,7 +92,7 @@ def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
         async def all_uses() -> list[PodDeviceUse]:
             return list(uses)
 
-        actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=all_uses), informer=Corner())
+        actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=all_uses), informer=StubInformer())
         held = msgspec.structs.replace(o.holder_policy, policy=policy)
         seen: Any = SimpleNamespace(holder_policy=held, inventory=o.inventory)
         assert o.plan is not None
@@ -101,21 +102,24 @@ def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
     assert asyncio.run(given_meanwhile(other, given)) == given
     assert asyncio.run(given_meanwhile(other)) is None
     assert asyncio.run(given_meanwhile(given, policy="force")) is None
-    assert asked == [[given]], "the API server is asked only where there is somebody"
+    assert asked == [[given]], "the API server is queried only about an allocation"
 
 
 def test_a_driver_that_hangs_meanwhile_is_reported_once_and_its_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply_step, "HANG_POLL_S", 0.01)
-    o = look("all-1g.5gb")
+    o = make_observation("all-1g.5gb")
     assert o.plan is not None
     reports: list[tuple[str, str]] = []
     applied: list[float] = []
+    hangs: list[DriverHangsError | None] = [None, DriverHangsError("it hangs"), None]
+    monkeypatch.setattr("aliquot.foundation.driver_calls.current_hang", lambda: hangs[0])
 
     class Slow(Actor):
         async def apply(self, plan: object, report: object) -> Any:
             assert o.inventory is not None
-            for hang in (None, DriverHangsError("it hangs"), None):
-                self.hang = hang
+            await asyncio.sleep(0.1)
+            while len(hangs) > 1:
+                hangs.pop(0)
                 await asyncio.sleep(0.1)
             return ApplyOutcome("done", o.inventory)
 
@@ -123,11 +127,20 @@ def test_a_driver_that_hangs_meanwhile_is_reported_once_and_its_end_once(monkeyp
             reports.append((status.state, status.message))
 
     actor = Slow()
-    tally = SimpleNamespace(
+    metrics = SimpleNamespace(
         changes=LabelAgentMetrics("n").changes, record_apply=lambda outcome, seconds: applied.append(seconds)
     )
-    actor.metrics = cast(Any, tally)
+    actor.metrics = cast(Any, metrics)
     m = asyncio.run(PlanApplier(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, AgentMemory(failures=2)))
     assert reports == [("failed", "it hangs"), ("pending", "to create")]
     assert (m.last_change_for, m.failures, m.failed) == (o.digest, 0, None)
+    assert m.last_report == ChangeReport("all-1g.5gb", round(applied[0], 1))
     assert 0.2 < applied[0] < 60
+
+
+@pytest.mark.parametrize(("status", "ended"), [("partial", "partial"), ("undone", "undone"), ("stopped", "undone")])
+def test_an_apply_that_failed_says_for_programs_what_became_of_it(status: ApplyStatus, ended: Rollback) -> None:
+    actor, o = Actor(), make_observation("all-1g.5gb")
+    PlanApplier(cast(Any, actor))._failed_apply(status, AliquotError("boom"), (), o, AgentMemory())
+    (failure,) = actor.failures
+    assert failure.change == ChangeReport(outcome=ended)

@@ -1,4 +1,4 @@
-"""What the agent does next, look by look; and that killing it anywhere changes nothing about where it ends."""
+"""Decisions of the agent, one observation at a time. A kill at any point does not change the final state."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.change_report import ChangeReport
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, NamedConfigSource
 from aliquot.kubernetes.gpu.gpu_operands import PauseRecord
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.gpu.prediction import Prediction
-from aliquot.kubernetes.label_agent.agent import steps
+from aliquot.kubernetes.label_agent.agent import status_builder, steps
 from aliquot.kubernetes.label_agent.agent.decision import REBOOT_PATIENCE_S, SERVICES_DOWN, decide
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation, RebootMark
 from aliquot.kubernetes.label_agent.agent.status_builder import success
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
-from support.agent_looks import MIXED, OPERANDS, look, node, published, said
-from support.agent_world import KilledError, World
+from support.agent_observations import MIXED, OPERANDS, make_observation, messages, node, published
+from support.agent_simulation import Environment, KilledError
 from support.factory import with_instances
 
 FULL = ["1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3", "1g.5gb@4", "1g.5gb@5", "1g.5gb@6"]
 MET = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
-"""Two GPUs as all-1g.5gb asks for them."""
+"""Two GPUs as all-1g.5gb requests them."""
 
 
 def held(*pods: str, inventory: Inventory) -> tuple[PodDeviceUse, ...]:
@@ -38,39 +39,39 @@ def held(*pods: str, inventory: Inventory) -> tuple[PodDeviceUse, ...]:
     return tuple(PodDeviceUse(namespace, name, "main", (device,)) for namespace, name in pairs)
 
 
-def test_no_label_is_no_wish_and_says_so_once() -> None:
-    o = look(None)
+def test_no_label_is_no_request_and_says_so_once() -> None:
+    o = make_observation(None)
     step = decide(o, AgentMemory())
     assert isinstance(step, steps.Withdraw)
     assert step.status.reason == "NoWish"
-    labels, annotations = said(step.status)
+    labels, annotations = messages(step.status)
     labels.pop(names.STATE_LABEL)
-    again = look(None, annotations=annotations)
+    again = make_observation(None, annotations=annotations)
     assert isinstance(decide(again, published(again)), steps.WaitForEvent)
 
 
-def test_label_removed_gives_back_what_is_paused_and_takes_the_state_away() -> None:
+def test_label_removed_gives_back_what_is_paused_and_removes_the_state() -> None:
     paused = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED, names.STATE_LABEL: "pending"}
-    assert isinstance(decide(look(None, labels=paused), AgentMemory()), steps.Restore)
-    stale = look(None, labels={names.STATE_LABEL: "success"})
+    assert isinstance(decide(make_observation(None, labels=paused), AgentMemory()), steps.Restore)
+    stale = make_observation(None, labels={names.STATE_LABEL: "success"})
     assert isinstance(decide(stale, published(stale)), steps.Withdraw)
 
 
-def test_a_wish_that_is_met_is_published_then_told_then_rested_on() -> None:
+def test_a_request_that_is_met_is_published_then_reported_then_rested_on() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
-    o = look("all-1g.5gb", inventory)
+    o = make_observation("all-1g.5gb", inventory)
     assert isinstance(decide(o, AgentMemory()), steps.Publish)
-    told = decide(o, published(o))
-    assert isinstance(told, steps.ReportStatus)
-    assert (told.status.state, told.status.reason) == ("success", "AlreadyApplied")
-    assert "GPU 0-1: 1g.5gb:7" in told.status.message
-    labels, annotations = said(told.status)
-    quiet = look("all-1g.5gb", inventory, labels=labels, annotations=annotations, now=5000.0)
+    reported = decide(o, published(o))
+    assert isinstance(reported, steps.ReportStatus)
+    assert (reported.status.state, reported.status.reason) == ("success", "AlreadyApplied")
+    assert "GPU 0-1: 1g.5gb:7" in reported.status.message
+    labels, annotations = messages(reported.status)
+    quiet = make_observation("all-1g.5gb", inventory, labels=labels, annotations=annotations, now=5000.0)
     assert isinstance(decide(quiet, published(quiet)), steps.WaitForEvent)
 
 
 def test_unknown_config_fails_with_close_names_and_nothing_is_paused() -> None:
-    step = decide(look("all-1g.5bg"), published(look("all-1g.5bg")))
+    step = decide(make_observation("all-1g.5bg"), published(make_observation("all-1g.5bg")))
     assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "UnknownConfig"
     assert "did you mean all-1g.5gb" in step.status.message
@@ -97,7 +98,7 @@ def test_bad_configs_fail_without_touching_anything(text: str | None, reason: st
     source = NamedConfigSource(
         "ConfigMap gpu/custom", text, "ConfigMap gpu/custom has no key config.yaml (it has a.yaml)"
     )
-    o = look("want", sources=[source])
+    o = make_observation("want", sources=[source])
     step = decide(o, published(o))
     assert isinstance(step, steps.ReportStatus)
     assert step.status.state == "failed"
@@ -105,9 +106,9 @@ def test_bad_configs_fail_without_touching_anything(text: str | None, reason: st
         assert step.status.reason == reason
 
 
-def test_trouble_gives_back_what_a_dead_agent_paused() -> None:
+def test_failure_gives_back_what_a_dead_agent_paused() -> None:
     labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
-    o = look("all-1g.5gb", labels=labels, failure=ConfigFailure("NoDriver", "no driver"))
+    o = make_observation("all-1g.5gb", labels=labels, failure=ConfigFailure("NoDriver", "no driver"))
     step = decide(o, published(o))
     assert isinstance(step, steps.Restore)
     assert step.status is not None
@@ -115,7 +116,7 @@ def test_trouble_gives_back_what_a_dead_agent_paused() -> None:
 
 
 def test_a_change_without_reset_pauses_only_what_must_look_again() -> None:
-    o = look("all-1g.5gb", labels={f"{names.DEPLOY_PREFIX}nvsm": "false"})
+    o = make_observation("all-1g.5gb", labels={f"{names.DEPLOY_PREFIX}nvsm": "false"})
     step = decide(o, AgentMemory())
     assert isinstance(step, steps.Pause)
     assert {each.name for each in step.operands} == {
@@ -129,7 +130,7 @@ def test_a_change_without_reset_pauses_only_what_must_look_again() -> None:
 
 
 def test_a_mode_change_pauses_all_that_keep_gpus_open() -> None:
-    step = decide(look("all-1g.5gb", node(enabled=False)), AgentMemory())
+    step = decide(make_observation("all-1g.5gb", node(enabled=False)), AgentMemory())
     assert isinstance(step, steps.Pause)
     assert {"dcgm", "nvsm"} <= {each.name for each in step.operands}
 
@@ -138,9 +139,11 @@ def test_services_stop_only_for_a_reset() -> None:
     settings = AgentSettings(strategy="mixed", stop_host_clients=True)
     bare = dict.fromkeys(OPERANDS, "false")
     state = {names.STATE_LABEL: "pending"}
-    deep = look("all-1g.5gb", node(enabled=False), labels=bare | state, settings=settings, services=("dcgm.service",))
+    deep = make_observation(
+        "all-1g.5gb", node(enabled=False), labels=bare | state, settings=settings, services=("dcgm.service",)
+    )
     assert isinstance(decide(deep, AgentMemory()), steps.StopServices)
-    shallow = look("all-1g.5gb", labels=bare | state, settings=settings, services=("dcgm.service",))
+    shallow = make_observation("all-1g.5gb", labels=bare | state, settings=settings, services=("dcgm.service",))
     shown = decide(shallow, AgentMemory())
     assert isinstance(shown, steps.ReportStatus)
     assert isinstance(decide(msgspec.structs.replace(shallow, status=shown.status), AgentMemory()), steps.Apply)
@@ -151,7 +154,9 @@ class TestHolders:
 
     def at(self, policy: PodPolicy) -> Observation:
         settings = AgentSettings(strategy="mixed", holders=policy, wait_s=60, drain_s=60)
-        return look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
+        return make_observation(
+            "all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory)
+        )
 
     def test_refuse_names_the_pod_and_pauses_nothing(self) -> None:
         o = self.at("refuse")
@@ -159,7 +164,7 @@ class TestHolders:
         assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "Held"
         assert "pod team/train (main)" in step.status.message
-        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=drain"
+        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=drain --overwrite"
 
     def test_wait_says_so_rests_and_gives_up_in_time(self) -> None:
         o = self.at("wait")
@@ -176,7 +181,9 @@ class TestHolders:
 
     def test_the_node_is_cordoned_for_the_wait_where_that_is_set(self) -> None:
         settings = AgentSettings(strategy="mixed", holders="wait", wait_s=60, cordon=True)
-        o = look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
+        o = make_observation(
+            "all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory)
+        )
         step = decide(o, published(o))
         assert isinstance(step, steps.Pause)
         assert (step.operands, step.cordon, step.status.reason) == ((), True, "WaitingForHolders")
@@ -186,11 +193,11 @@ class TestHolders:
         o = msgspec.structs.replace(o, state="pending")
         stale = published(o, waiting_since=o.clock - 600, waiting_for=self.at("wait").patience)
         assert not isinstance(decide(o, stale), steps.WaitForEvent)
-        told = decide(o, stale)
-        assert isinstance(told, steps.ReportStatus)
-        assert told.status.state == "pending"
+        reported = decide(o, stale)
+        assert isinstance(reported, steps.ReportStatus)
+        assert reported.status.state == "pending"
 
-    def test_drain_does_not_flap_over_processes_that_nobody_can_evict(self) -> None:
+    def test_drain_does_not_flap_over_processes_that_cannot_be_evicted(self) -> None:
         instance = msgspec.structs.replace(
             self.inventory.gpus[0].instances[0], held=True, holders=(Holder("process", "4711", "python3"),)
         )
@@ -198,26 +205,34 @@ class TestHolders:
             self.inventory.gpus[0], instances=(instance, *self.inventory.gpus[0].instances[1:])
         )
         inventory = msgspec.structs.replace(self.inventory, gpus=(gpu,))
-        o = look("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders="drain"))
+        o = make_observation("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders="drain"))
         first = decide(o, published(o))
         assert isinstance(first, steps.ReportStatus)
         assert (first.status.state, first.status.reason) == ("failed", "Held")
         assert "annotate" not in first.status.next_step
-        told = msgspec.structs.replace(o, state="failed", status=first.status)
-        assert isinstance(decide(told, published(told)), steps.WaitForEvent)
+        reported = msgspec.structs.replace(o, state="failed", status=first.status)
+        assert isinstance(decide(reported, published(reported)), steps.WaitForEvent)
 
-    def test_a_wrong_policy_is_told(self) -> None:
+    def test_a_wrong_policy_is_reported(self) -> None:
         uses = held("team/train", inventory=self.inventory)
-        o = look("all-3g.20gb", self.inventory, uses=uses, annotations={names.HOLDERS_ANNOTATION: "Drain"})
+        o = make_observation("all-3g.20gb", self.inventory, uses=uses, annotations={names.HOLDERS_ANNOTATION: "Drain"})
         step = decide(o, published(o))
         assert isinstance(step, steps.ReportStatus)
-        assert "aliquot.dev/holders='Drain' means nothing" in step.status.details[0]
+        assert "invalid annotation aliquot.dev/holders='Drain'" in step.status.message
+
+    def test_an_error_in_the_settings_is_in_the_message_of_every_failure(self) -> None:
+        o = make_observation("nonsense", self.inventory)
+        o = msgspec.structs.replace(o, settings_warnings=("mig: unknown key 'stratgy'",))
+        step = decide(o, published(o))
+        assert isinstance(step, steps.ReportStatus)
+        assert step.status.state == "failed"
+        assert step.status.message.endswith("; mig: unknown key 'stratgy'")
 
     def test_drain_evicts_only_the_holders(self) -> None:
         o = self.at("drain")
-        told = decide(o, published(o))
-        assert isinstance(told, steps.ReportStatus)
-        o = msgspec.structs.replace(o, state="pending", status=told.status)
+        reported = decide(o, published(o))
+        assert isinstance(reported, steps.ReportStatus)
+        o = msgspec.structs.replace(o, state="pending", status=reported.status)
         step = decide(o, published(o))
         assert isinstance(step, steps.Evict)
         assert step.pods == (("team", "train"),)
@@ -226,9 +241,9 @@ class TestHolders:
     def test_the_node_overrides_and_a_config_overrides(self) -> None:
         settings = AgentSettings(strategy="mixed", configs={"all-3g.20gb": Override(holders="force")})
         uses = held("team/train", inventory=self.inventory)
-        o = look("all-3g.20gb", self.inventory, settings=settings, uses=uses)
+        o = make_observation("all-3g.20gb", self.inventory, settings=settings, uses=uses)
         assert o.holder_policy.policy == "force"
-        o = look(
+        o = make_observation(
             "all-3g.20gb",
             self.inventory,
             settings=settings,
@@ -238,12 +253,14 @@ class TestHolders:
         assert o.holder_policy.policy == "refuse"
 
     def test_without_kubelet_nothing_is_destroyed(self) -> None:
-        o = look("all-3g.20gb", self.inventory, kubelet_error="kubelet cannot say which pods are on the GPUs")
+        o = make_observation(
+            "all-3g.20gb", self.inventory, kubelet_error="kubelet cannot say which pods are on the GPUs"
+        )
         step = decide(o, published(o))
         assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "KubeletAway"
-        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=force"
-        forced = look(
+        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=force --overwrite"
+        forced = make_observation(
             "all-3g.20gb",
             self.inventory,
             kubelet_error="kubelet is away",
@@ -253,7 +270,7 @@ class TestHolders:
 
     def test_a_held_instance_that_fits_is_no_hindrance(self) -> None:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, "3g.20gb@4")
-        o = look("all-3g.20gb", inventory, uses=held("team/train", inventory=inventory))
+        o = make_observation("all-3g.20gb", inventory, uses=held("team/train", inventory=inventory))
         assert isinstance(decide(o, AgentMemory()), steps.Pause)
 
 
@@ -262,7 +279,7 @@ class TestHolders:
 def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(policy: PodPolicy, first: bool) -> None:
     inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
     uses = held("team/train", inventory=inventory)
-    o = look("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders=policy), uses=uses)
+    o = make_observation("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders=policy), uses=uses)
     lost = Blocker(rule="GPU_LOST", message="GPU 1 has fallen off the bus", next_step="reboot the node")
     if policy == "force":
         busy: tuple[Blocker, ...] = (Blocker(rule="HELD", message="it is held"),)
@@ -280,46 +297,47 @@ def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(
 
 
 def test_a_layout_that_the_strategy_cannot_offer_is_refused_with_the_patch() -> None:
-    o = look("all-balanced", settings=AgentSettings(strategy="single"))
+    o = make_observation("all-balanced", settings=AgentSettings(strategy="single"))
     step = decide(o, published(o))
     assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "LabelsWouldBeInvalid"
     assert "kubectl" in step.status.next_step
-    warned = look("all-balanced", settings=AgentSettings(strategy="single", prediction="warn"))
+    warned = make_observation("all-balanced", settings=AgentSettings(strategy="single", prediction="warn"))
     assert isinstance(decide(warned, published(warned)), steps.Pause)
 
 
-def test_a_failed_attempt_waits_for_its_time_and_a_new_wish_does_not() -> None:
-    o = look("all-1g.5gb")
+def test_a_failed_attempt_waits_for_its_time_and_a_new_request_does_not() -> None:
+    o = make_observation("all-1g.5gb")
     m = published(o, attempt=o.attempt, failed=ConfigFailure("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
     step = decide(o, m)
     assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "ApplyFailed"
     later = msgspec.structs.replace(o, clock=o.clock + 31)
     assert isinstance(decide(later, m), steps.Pause)
-    other = look("all-3g.20gb")
+    other = make_observation("all-3g.20gb")
     assert isinstance(decide(other, m), steps.Pause)
 
 
 def test_another_policy_for_holders_is_another_attempt() -> None:
-    o = look("all-1g.5gb")
+    o = make_observation("all-1g.5gb")
     m = published(o, attempt=o.attempt, failed=ConfigFailure("NotDrained", "boom"), failures=1, retry_at=o.clock + 300)
     assert isinstance(decide(o, m), steps.ReportStatus)
-    forced = look("all-1g.5gb", annotations={names.HOLDERS_ANNOTATION: "force"})
+    forced = make_observation("all-1g.5gb", annotations={names.HOLDERS_ANNOTATION: "force"})
     assert isinstance(decide(forced, m), steps.Pause)
 
 
-def test_a_status_that_was_never_told_is_no_new_ask() -> None:
-    """As on a fresh node, or where the agent may not write: one that is gone asks again, and no more than once."""
-    o = look("all-1g.5gb")
+def test_a_status_that_was_never_reported_is_not_a_new_request() -> None:
+    # Examples are a new node, or an agent that may not write. A status that was removed requests the config again,
+    # and only once.
+    o = make_observation("all-1g.5gb")
     assert o.status is None
     failed = published(
         o, attempt=o.attempt, failed=ConfigFailure("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30
     )
     assert isinstance(decide(o, failed.after_observation(o)), steps.ReportStatus)
-    told = failed.after_observation(msgspec.structs.replace(o, status=AgentStatus("failed", "ApplyFailed", "boom")))
-    assert isinstance(decide(o, told), steps.Retry)
-    again = told.after_retry_request().after_observation(o)
+    reported = failed.after_observation(msgspec.structs.replace(o, status=AgentStatus("failed", "ApplyFailed", "boom")))
+    assert isinstance(decide(o, reported), steps.Retry)
+    again = reported.after_retry_request().after_observation(o)
     assert isinstance(decide(o, again), steps.Pause)
     unwritten = msgspec.structs.replace(again, failed=failed.failed, retry_at=failed.retry_at)
     assert isinstance(decide(o, unwritten), steps.ReportStatus)
@@ -334,7 +352,7 @@ class TestReboot:
         return msgspec.structs.replace(inventory, gpus=(gpu,))
 
     def test_only_if_allowed(self) -> None:
-        o = look("all-1g.5gb", self.passed_through())
+        o = make_observation("all-1g.5gb", self.passed_through())
         step = decide(o, published(o))
         assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "NeedsReboot"
@@ -342,14 +360,14 @@ class TestReboot:
     def test_nothing_is_destroyed_for_a_mode_that_needs_a_reboot(self) -> None:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
         guest = msgspec.structs.replace(inventory.gpus[0], resettable=False)
-        o = look("all-disabled", msgspec.structs.replace(inventory, gpus=(guest,)))
+        o = make_observation("all-disabled", msgspec.structs.replace(inventory, gpus=(guest,)))
         step = decide(o, published(o))
         assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "NeedsReboot"
 
     def test_once_and_never_in_a_loop(self) -> None:
         settings = AgentSettings(strategy="mixed", with_reboot=True)
-        o = look("all-1g.5gb", self.passed_through(), settings=settings)
+        o = make_observation("all-1g.5gb", self.passed_through(), settings=settings)
         assert isinstance(decide(o, published(o)), steps.Reboot)
         mark = Durable(reboot=RebootMark(o.digest, "boot-0", o.clock - 100))
         again = msgspec.structs.replace(o, durable=mark)
@@ -363,8 +381,10 @@ class TestReboot:
         assert step.status.reason == "RebootRefused"
 
     def test_an_order_of_a_dead_agent_is_given_again(self) -> None:
-        """It was recorded before it was given, so whether it was given is not known."""
-        o = look("all-1g.5gb", self.passed_through(), settings=AgentSettings(strategy="mixed", with_reboot=True))
+        # The order was recorded before it was given, so the agent cannot know whether it was given.
+        o = make_observation(
+            "all-1g.5gb", self.passed_through(), settings=AgentSettings(strategy="mixed", with_reboot=True)
+        )
         mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5))
         found = msgspec.structs.replace(o, durable=mark)
         assert isinstance(decide(found, published(found)), steps.Reboot)
@@ -373,25 +393,27 @@ class TestReboot:
         assert step.status.reason == "Rebooting"
 
     def test_the_clock_on_the_wall_may_jump(self) -> None:
-        """Nothing that waits is cut short or drawn out by it."""
-        o = look("all-1g.5gb", self.passed_through(), settings=AgentSettings(strategy="mixed", with_reboot=True))
+        # A jump neither shortens nor extends a wait.
+        o = make_observation(
+            "all-1g.5gb", self.passed_through(), settings=AgentSettings(strategy="mixed", with_reboot=True)
+        )
         marked = msgspec.structs.replace(o, durable=Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5)))
         failed = published(o, attempt=o.attempt, failed=ConfigFailure("ApplyFailed", "boom"), retry_at=o.clock + 5)
         for wall in (0.0, o.now - 86400, o.now + 86400):
             jumped = msgspec.structs.replace(marked, now=wall)
-            told = decide(jumped, published(jumped, rebooting=o.boot))
-            assert isinstance(told, steps.ReportStatus)
-            assert told.status.reason == "Rebooting"
+            reported = decide(jumped, published(jumped, rebooting=o.boot))
+            assert isinstance(reported, steps.ReportStatus)
+            assert reported.status.reason == "Rebooting"
             resting = decide(msgspec.structs.replace(o, now=wall), failed)
             assert isinstance(resting, steps.ReportStatus)
             assert resting.status.reason == "ApplyFailed"
 
 
-def test_drift_is_healed_or_told() -> None:
+def test_drift_is_healed_or_reported() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL[:6])
-    o = look("all-1g.5gb", inventory)
-    told = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest=o.digest)
-    healing = msgspec.structs.replace(o, state="success", status=told)
+    o = make_observation("all-1g.5gb", inventory)
+    reported = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest=o.digest)
+    healing = msgspec.structs.replace(o, state="success", status=reported)
     step = decide(healing, published(o))
     assert isinstance(step, steps.Pause)
     assert step.status.reason == "Healing"
@@ -402,22 +424,34 @@ def test_drift_is_healed_or_told() -> None:
     assert step.status.reason == "Drift"
 
 
-def test_an_edited_config_is_a_new_wish_even_without_self_heal() -> None:
+def test_a_look_that_finds_nothing_to_do_keeps_what_was_reported_of_the_change() -> None:
+    o, report = make_observation("all-1g.5gb"), ChangeReport("all-1g.5gb", 2.5)
+    reported = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest=o.digest, change=report)
+    kept = status_builder.success(msgspec.structs.replace(o, state="success", status=reported), AgentMemory())
+    assert (kept.reason, kept.message, kept.change) == ("Applied", "done", report)
+    done = AgentMemory(last_change="done", last_report=report, last_change_for=o.digest)
+    assert status_builder.success(o, done).change == report
+    assert status_builder.success(o, AgentMemory()).change is None
+
+
+def test_an_edited_config_is_a_new_request_even_without_self_heal() -> None:
     inventory = with_instances(node(), 0, *FULL)
-    o = look("all-1g.5gb", inventory, settings=AgentSettings(strategy="mixed", self_heal=False))
-    told = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest="another meaning")
-    assert isinstance(decide(msgspec.structs.replace(o, state="success", status=told), published(o)), steps.Pause)
+    o = make_observation("all-1g.5gb", inventory, settings=AgentSettings(strategy="mixed", self_heal=False))
+    reported = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest="another meaning")
+    assert isinstance(decide(msgspec.structs.replace(o, state="success", status=reported), published(o)), steps.Pause)
 
 
-# -- the whole way
+# -- the complete sequence
 
 
-def world(label: str = "all-1g.5gb", *, enabled: bool = False, **settings: object) -> World:
+def environment(label: str = "all-1g.5gb", *, enabled: bool = False, **settings: object) -> Environment:
     labels = OPERANDS | {f"{names.DEPLOY_PREFIX}nvsm": "false", f"{names.DEPLOY_PREFIX}client": "vip"}
-    return World(node("a100-sxm4-40gb*2", enabled=enabled), label, msgspec.structs.replace(MIXED, **settings), labels)
+    return Environment(
+        node("a100-sxm4-40gb*2", enabled=enabled), label, msgspec.structs.replace(MIXED, **settings), labels
+    )
 
 
-def end(w: World) -> tuple[object, ...]:
+def end(w: Environment) -> tuple[object, ...]:
     deploy = {name: value for name, value in w.marks.labels.items() if name.startswith(names.DEPLOY_PREFIX)}
     layout = [[(i.profile, i.placement) for i in gpu.instances] for gpu in w.inventory.gpus]
     state = w.marks.labels.get(names.STATE_LABEL)
@@ -425,7 +459,7 @@ def end(w: World) -> tuple[object, ...]:
 
 
 def test_the_whole_way() -> None:
-    w = world(stop_host_clients=True, cordon=True)
+    w = environment(stop_host_clients=True, cordon=True)
     w.run()
     kinds = [type(step).__name__ for step in w.trace]
     assert kinds == [
@@ -449,10 +483,10 @@ def test_the_whole_way() -> None:
 @pytest.mark.parametrize("enabled", [False, True])
 @pytest.mark.parametrize("cordon", [False, True])
 def test_killed_after_any_write_the_next_agent_ends_in_the_same_place(enabled: bool, cordon: bool) -> None:
-    whole = world(enabled=enabled, stop_host_clients=True, cordon=cordon)
+    whole = environment(enabled=enabled, stop_host_clients=True, cordon=cordon)
     whole.run()
     for writes in range(100):
-        w = world(enabled=enabled, stop_host_clients=True, cordon=cordon)
+        w = environment(enabled=enabled, stop_host_clients=True, cordon=cordon)
         w.left = writes
         try:
             w.run()
@@ -467,7 +501,7 @@ def test_killed_after_any_write_the_next_agent_ends_in_the_same_place(enabled: b
 
 @pytest.mark.parametrize("kind", [steps.AwaitOperands, steps.StopServices, steps.Apply])
 def test_whatever_fails_everything_paused_comes_back(kind: type) -> None:
-    w = world(stop_host_clients=True, cordon=True)
+    w = environment(stop_host_clients=True, cordon=True)
     w.fail = lambda step: "it broke" if isinstance(step, kind) else None
     w.run()
     deploy, _layout, state, services, stopped, unschedulable, record = end(w)
@@ -477,7 +511,7 @@ def test_whatever_fails_everything_paused_comes_back(kind: type) -> None:
     assert (stopped, unschedulable, record) == (None, False, None)
 
 
-def without_status(w: World) -> None:
+def without_status(w: Environment) -> None:
     w.marks = msgspec.structs.replace(
         w.marks, annotations={k: v for k, v in w.marks.annotations.items() if k != names.STATUS_ANNOTATION}
     )
@@ -485,7 +519,7 @@ def without_status(w: World) -> None:
 
 @pytest.mark.parametrize("kind", [steps.AwaitOperands, steps.StopServices, steps.Apply])
 def test_asked_again_a_failed_change_is_tried_once_more_at_once(kind: type) -> None:
-    w = world(stop_host_clients=True, cordon=True)
+    w = environment(stop_host_clients=True, cordon=True)
     w.fail = lambda step: "it broke" if isinstance(step, kind) else None
     m = w.run()
 
@@ -505,8 +539,8 @@ def test_asked_again_a_failed_change_is_tried_once_more_at_once(kind: type) -> N
     assert all(len(gpu.instances) == 7 for gpu in w.inventory.gpus)
 
 
-def test_asked_again_holders_are_waited_for_anew() -> None:
-    w = world("all-3g.20gb", enabled=True, holders="wait", wait_s=60)
+def test_asked_again_holders_are_waited_for_again() -> None:
+    w = environment("all-3g.20gb", enabled=True, holders="wait", wait_s=60)
     w.inventory = with_instances(w.inventory, 0, *FULL)
     w.uses = held("team/train", inventory=w.inventory)
     m = w.run()
@@ -521,8 +555,8 @@ def test_asked_again_holders_are_waited_for_anew() -> None:
     assert w.marks.labels[names.STATE_LABEL] == "failed"
 
 
-def test_asked_again_what_is_met_is_told_anew() -> None:
-    w = world()
+def test_asked_again_what_is_met_is_reported_again() -> None:
+    w = environment()
     m = w.run()
     without_status(w)
     w.run(m)
@@ -532,7 +566,7 @@ def test_asked_again_what_is_met_is_told_anew() -> None:
 def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
     owed = Durable(stopped=StoppedServices((StoppedUnit("dcgm.service"),)))
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
-    o = look("all-1g.5gb", inventory, durable=owed)
+    o = make_observation("all-1g.5gb", inventory, durable=owed)
     assert isinstance(decide(o, published(o)), steps.StartServices)
     m = published(
         o,
@@ -541,18 +575,18 @@ def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
         failures=1,
         retry_at=o.clock + 5,
     )
-    told = decide(o, m)
-    assert isinstance(told, steps.ReportStatus)
-    assert (told.status.state, told.status.reason) == ("failed", SERVICES_DOWN)
+    reported = decide(o, m)
+    assert isinstance(reported, steps.ReportStatus)
+    assert (reported.status.state, reported.status.reason) == ("failed", SERVICES_DOWN)
     later = msgspec.structs.replace(o, clock=o.clock + 6)
     assert isinstance(decide(later, m), steps.StartServices)
-    gone = look(None, inventory, durable=owed)
+    gone = make_observation(None, inventory, durable=owed)
     assert isinstance(decide(gone, published(gone)), steps.StartServices)
 
 
-def test_killed_and_then_the_wish_is_withdrawn() -> None:
+def test_killed_and_then_the_request_is_withdrawn() -> None:
     for writes in range(1, 12):
-        w = world(stop_host_clients=True, cordon=True)
+        w = environment(stop_host_clients=True, cordon=True)
         w.left = writes
         with pytest.raises(KilledError):
             w.run()
@@ -573,43 +607,45 @@ class TestAnotherWriter:
         notes = {names.PAUSE_ANNOTATION: msgspec.json.encode(record).decode()}
         labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
         label = more.pop("label", "all-1g.5gb")
-        return look(label, labels=labels, annotations=notes, owner=self.ME, **more)
+        return make_observation(label, labels=labels, annotations=notes, owner=self.ME, **more)
 
     def test_a_process_that_changes_the_gpus_is_waited_for_before_anything_is_paused(self) -> None:
-        o = look("all-1g.5gb", writer="process 12 (aliquot apply " + "x " * 200 + ")")
-        told = decide(o, published(o))
-        assert isinstance(told, steps.ReportStatus)
-        assert (told.status.state, told.status.reason) == ("pending", "Locked")
-        assert "process 12 (aliquot apply" in told.status.message
-        assert len(told.status.message) < 260
+        o = make_observation("all-1g.5gb", writer="process 12 (aliquot apply " + "x " * 200 + ")")
+        reported = decide(o, published(o))
+        assert isinstance(reported, steps.ReportStatus)
+        assert (reported.status.state, reported.status.reason) == ("pending", "Locked")
+        assert "process 12 (aliquot apply" in reported.status.message
+        assert len(reported.status.message) < 260
 
     def test_the_wait_grows(self) -> None:
-        told = decide(*self.first())
-        assert isinstance(told, steps.ReportStatus)
-        labels, annotations = said(told.status)
-        o = look("all-1g.5gb", writer="process 12 (x)", labels=labels, annotations=annotations)
+        reported = decide(*self.first())
+        assert isinstance(reported, steps.ReportStatus)
+        labels, annotations = messages(reported.status)
+        o = make_observation("all-1g.5gb", writer="process 12 (x)", labels=labels, annotations=annotations)
         rests = [decide(o, published(o, lockouts=n)) for n in (0, 1, 9)]
         assert [rest.seconds for rest in rests if isinstance(rest, steps.WaitForEvent)] == [1.0, 2.0, 15.0]
         assert all(isinstance(rest, steps.WaitForEvent) and rest.locked for rest in rests)
 
     def first(self) -> tuple[Observation, AgentMemory]:
-        o = look("all-1g.5gb", writer="process 12 (x)")
+        o = make_observation("all-1g.5gb", writer="process 12 (x)")
         return o, published(o)
 
     def test_a_lock_that_an_apply_found_taken_is_pending_too(self) -> None:
-        o = look("all-1g.5gb")
-        told = decide(o, published(o, locked_by="process 12 (x)"))
-        assert isinstance(told, steps.ReportStatus)
-        assert told.status.reason == "Locked"
+        o = make_observation("all-1g.5gb")
+        reported = decide(o, published(o, locked_by="process 12 (x)"))
+        assert isinstance(reported, steps.ReportStatus)
+        assert reported.status.reason == "Locked"
 
     def test_a_pause_of_another_living_agent_is_left_and_named(self) -> None:
         o = self.paused(self.OTHER)
-        told = decide(o, published(o))
-        assert isinstance(told, steps.ReportStatus)
-        assert (told.status.state, told.status.reason) == ("pending", "AnotherAgent")
-        assert "process 7" in told.status.message
-        failed = self.paused(self.OTHER, failure=ConfigFailure("Broken", "broken"))
-        assert isinstance(decide(failed, published(failed)), steps.ReportStatus), "what fails restores its own only"
+        reported = decide(o, published(o))
+        assert isinstance(reported, steps.ReportStatus)
+        assert (reported.status.state, reported.status.reason) == ("pending", "AnotherAgent")
+        assert "process 7" in reported.status.message
+        failed = self.paused(self.OTHER, failure=ConfigFailure("InternalFault", "broken"))
+        assert isinstance(decide(failed, published(failed)), steps.ReportStatus), (
+            "a failed change restores only its own pauses"
+        )
 
     BUSY = "process 12 (aliquot apply)"
     HANGS = ConfigFailure("DriverHangs", "the driver has not returned")
@@ -631,30 +667,30 @@ class TestAnotherWriter:
             rest = decide(o, m)
             assert isinstance(rest, steps.WaitForEvent), rest
             assert rest.locked
-            assert rest.seconds == 1.0, "the end of the other is seen soon"
+            assert rest.seconds == 1.0, "the agent soon observes the end of the other change"
             o = msgspec.structs.replace(o, writer="")
             assert isinstance(decide(o, m), gives_back)
 
     def at_rest(self, o: Observation) -> tuple[Observation, AgentMemory]:
-        """What is seen once everything was said that is to be said."""
+        """Return the observation after everything was reported."""
         m = published(o)
         while not isinstance(step := decide(o, m), steps.WaitForEvent):
             assert isinstance(step, steps.ReportStatus | steps.Withdraw), step
-            labels, annotations = said(step.status)
+            labels, annotations = messages(step.status)
             marks = msgspec.structs.replace(
                 o.marks, labels={**o.marks.labels, **labels}, annotations={**o.marks.annotations, **annotations}
             )
             o = msgspec.structs.replace(o, marks=marks, state=step.status.state, status=step.status)
         return o, m
 
-    def test_success_is_not_told_while_clients_stay_paused_for_another_process(self) -> None:
+    def test_success_is_not_reported_while_clients_stay_paused_for_another_process(self) -> None:
         o = self.paused(self.ME, inventory=MET, writer=self.BUSY)
-        told = decide(o, published(o))
-        assert isinstance(told, steps.ReportStatus)
-        assert (told.status.state, told.status.reason) == ("pending", "Locked")
+        reported = decide(o, published(o))
+        assert isinstance(reported, steps.ReportStatus)
+        assert (reported.status.state, reported.status.reason) == ("pending", "Locked")
 
     def test_a_pause_without_an_owner_stays_while_another_process_changes_the_gpus(self) -> None:
-        broken = ConfigFailure("Broken", "broken")
+        broken = ConfigFailure("InternalFault", "broken")
         o = self.paused(None, failure=broken, writer="process 12 (x)")
         assert isinstance(decide(o, published(o)), steps.ReportStatus)
         o = self.paused(None, failure=broken)
@@ -663,18 +699,18 @@ class TestAnotherWriter:
     def test_services_that_another_living_agent_stopped_are_not_started(self) -> None:
         stopped = StoppedServices((StoppedUnit("dcgm.service"),))
         for owner, starts in ((self.OTHER, False), (self.ME, True), (None, True)):
-            o = look(None, durable=Durable(stopped, stopped_by=owner), owner=self.ME)
+            o = make_observation(None, durable=Durable(stopped, stopped_by=owner), owner=self.ME)
             assert isinstance(decide(o, published(o)), steps.StartServices) == starts
 
 
 def test_after_a_failure_it_rests_until_the_next_attempt() -> None:
-    o = look("all-1g.5gb")
+    o = make_observation("all-1g.5gb")
     boom = ConfigFailure("ApplyFailed", "boom")
     m = published(o, attempt=o.attempt, failed=boom, failures=1, retry_at=o.clock + 7)
-    told = decide(o, m)
-    assert isinstance(told, steps.ReportStatus)
-    labels, annotations = said(told.status)
-    after = look("all-1g.5gb", labels=labels, annotations=annotations)
+    reported = decide(o, m)
+    assert isinstance(reported, steps.ReportStatus)
+    labels, annotations = messages(reported.status)
+    after = make_observation("all-1g.5gb", labels=labels, annotations=annotations)
     assert isinstance(step := decide(after, msgspec.structs.replace(m, attempt=after.attempt)), steps.WaitForEvent)
     assert step.seconds == 7
     late = msgspec.structs.replace(m, attempt=after.attempt, retry_at=o.clock + 10_000)
@@ -685,6 +721,6 @@ def test_after_a_failure_it_rests_until_the_next_attempt() -> None:
 def test_success_tells_what_labels_will_be_worse_for_it() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
     predicted = Prediction({}, {}, warnings=("beware",), refusals=("no name for it",))
-    o = msgspec.structs.replace(look("all-1g.5gb", inventory), prediction=predicted)
+    o = msgspec.structs.replace(make_observation("all-1g.5gb", inventory), prediction=predicted)
     assert success(o, AgentMemory()).details == ("no name for it", "beware")
     assert success(msgspec.structs.replace(o, prediction=None), AgentMemory()).details == ()

@@ -1,10 +1,10 @@
-"""What an agent publishes: the same after reading, small, and cut with a word where it must be."""
+"""Document of an agent: equal after a read, small, and truncated with a note if it must be."""
 
 from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,7 +20,9 @@ from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.label_agent.agent.main import LabelAgent
-from aliquot.kubernetes.node_agent import document_publisher as showings
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
+from aliquot.kubernetes.node_agent import document_publisher as publishers
+from aliquot.kubernetes.node_agent.agent_context import AgentContext
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher, PublishPace
 from aliquot.kubernetes.node_agent.last_usage import LastUsage
 
@@ -49,7 +51,7 @@ def gpus(*changed: Gpu) -> str:
     return document.encode(NodeDocument(Inventory("n1", changed)))
 
 
-def test_a_document_of_gpus_that_nobody_here_knows_is_none_for_it_would_take_every_page_with_it() -> None:
+def test_a_document_of_unknown_gpus_is_ignored_for_it_would_break_every_page() -> None:
     gpu = one(HELD).inventory.gpus[0]
     assert document.decode(gpus(replace(gpu, family="a100-40gb"))) is not None
     for bad in (
@@ -77,24 +79,26 @@ def test_what_is_too_big_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(document, "MOST_BYTES", 2_000)
     found = document.decode(document.encode(one(HELD, functions=200)))
     assert found is not None
-    assert "virtual functions are left out: the document would be too big" in found.notes
+    assert "virtual functions are omitted: the document would be too large" in found.notes
     assert found.inventory.gpus[0].instances[0].profile == "1g.5gb"
 
 
 class StubApi:
-    """Keeps what is written. ``former`` is what an agent before wrote, for the node object ``uid``."""
+    """An API that keeps what is written. ``previous`` is the document of an earlier agent, for the node object
+    ``uid``.
+    """
 
-    def __init__(self, former: NodeDocument | None = None) -> None:
+    def __init__(self, previous: NodeDocument | None = None) -> None:
         self.written: list[NodeDocument] = []
-        self.former = former
+        self.previous = previous
         self.asked = 0
 
     async def get(self, kind: Any, name: str, namespace: str) -> ConfigMap:
         self.asked += 1
-        if self.former is None:
+        if self.previous is None:
             raise NotFoundError("there is none")
         meta = ObjectMeta(name=name, owner_references=(OwnerReference("Node", "n1", "uid"),))
-        return ConfigMap(meta, data={document.KEY: document.encode(self.former)})
+        return ConfigMap(meta, data={document.KEY: document.encode(self.previous)})
 
     async def patch(self, kind: Any, name: str, body: Any, *, namespace: str) -> None:
         found = document.decode(body["data"][document.KEY])
@@ -102,16 +106,18 @@ class StubApi:
         self.written.append(found)
 
 
-def shown(*looks: NodeDocument, pace: PublishPace, seconds: float = 0.4, busy: int = 0) -> list[NodeDocument]:
-    """What is written of looks that come one after the other, ``busy`` of them after the first while it works."""
+def shown(*observations: NodeDocument, pace: PublishPace, seconds: float = 0.4, busy: int = 0) -> list[NodeDocument]:
+    """Return the documents that are written for consecutive observations. The agent is working during ``busy`` of them
+    after the first.
+    """
     api = StubApi()
 
     async def watch() -> None:
         showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
         task = asyncio.create_task(showing.run())
-        for n, look in enumerate(looks):
-            showing.update(look, "uid", busy=1 <= n <= busy)
-            await asyncio.sleep(seconds / len(looks))
+        for n, number in enumerate(observations):
+            showing.update(number, "uid", busy=1 <= n <= busy)
+            await asyncio.sleep(seconds / len(observations))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -134,7 +140,7 @@ def test_a_change_is_written_at_once_and_who_holds_what_later() -> None:
 
 
 def test_a_change_is_written_when_it_is_done_and_earlier_only_where_it_takes_long() -> None:
-    looks = (
+    observations = (
         one(HELD),
         replace(one(HELD), label="asked"),
         replace(one(HELD), label="begun"),
@@ -142,7 +148,7 @@ def test_a_change_is_written_when_it_is_done_and_earlier_only_where_it_takes_lon
     )
 
     def written(seen: int, busy_s: float) -> list[str]:
-        return [d.label for d in shown(*looks[:seen], pace=replace(SOON, busy_s=busy_s), busy=2)]
+        return [d.label for d in shown(*observations[:seen], pace=replace(SOON, busy_s=busy_s), busy=2)]
 
     assert written(3, 60.0) == ["all-1g.5gb"]
     assert written(4, 60.0) == ["all-1g.5gb", "done"]
@@ -159,7 +165,7 @@ def test_the_first_document_of_a_node_waits_for_no_change() -> None:
         showing.update(one(HELD), "uid", busy=True)
         while not api.written:
             await asyncio.sleep(0.01)
-        showing.update(one(HELD), "another", busy=True)  # the node was made anew
+        showing.update(one(HELD), "another", busy=True)  # the node was created again
         while len(api.written) < 2:
             await asyncio.sleep(0.01)
         task.cancel()
@@ -177,24 +183,26 @@ def test_figures_of_use_are_worth_the_fewest_writes() -> None:
     assert len(shown(used(7, 300), used(7, 600), pace=replace(SOON, usage_s=0.0))) == 2
 
 
-def test_what_a_new_instance_is_used_for_is_told_sooner_than_that_a_known_one_is_used_more() -> None:
-    for former in (one(HELD), used(6, 300)):
-        assert len(shown(former, used(7, 300), pace=replace(SOON, holders_s=0.0))) == 2
-        assert len(shown(former, used(7, 300), pace=replace(SOON, usage_s=0.0))) == 1
+def test_what_a_new_instance_is_used_for_is_reported_sooner_than_that_a_known_one_is_used_more() -> None:
+    for previous in (one(HELD), used(6, 300)):
+        assert len(shown(previous, used(7, 300), pace=replace(SOON, holders_s=0.0))) == 2
+        assert len(shown(previous, used(7, 300), pace=replace(SOON, usage_s=0.0))) == 1
 
 
-def test_an_instance_made_anew_is_not_told_to_be_used_as_the_one_before_it_was() -> None:
+def test_an_instance_made_again_is_not_reported_to_be_used_as_the_one_before_it_was() -> None:
     was = one(HELD).inventory
-    told = LastUsage(was, (Usage("0000:07:00.0", 7, "1g.5gb", memory_used_mib=300, idle_since=60.0),), at=100.0)
-    assert [u.instance for u in told.current_usage(was, ())] == [7]
-    assert told.current_usage(one(replace(HELD, profile="2g.10gb", placement="0:2")).inventory, ()) == ()
+    reported = LastUsage(was, (Usage("0000:07:00.0", 7, "1g.5gb", memory_used_mib=300, idle_since=60.0),), at=100.0)
+    assert [u.instance for u in reported.current_usage(was, ())] == [7]
+    assert reported.current_usage(one(replace(HELD, profile="2g.10gb", placement="0:2")).inventory, ()) == ()
     change = PastRun("r", 90.0, 99.0, "", "", "done", gpus=("0000:07:00.0",))
-    assert [u.instance for u in told.current_usage(was, (change,))] == [7], "that was before the look"
-    assert told.current_usage(was, (replace(change, ended=101.0),)) == (), "an instance as before, but another"
+    assert [u.instance for u in reported.current_usage(was, (change,))] == [7], "that was before the read"
+    assert reported.current_usage(was, (replace(change, ended=101.0),)) == (), "an equal instance, but another one"
 
 
 def blind(api: StubApi, *steps: NodeDocument | str, uid: str = "uid", pace: PublishPace = SOON) -> list[str]:
-    """The troubles that are written of looks (a sentence: the GPUs could not be read) that come one after the other."""
+    """Return the errors that are written for consecutive observations. A string means that the GPUs could not be
+    read.
+    """
 
     async def watch() -> None:
         showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
@@ -212,41 +220,44 @@ def blind(api: StubApi, *steps: NodeDocument | str, uid: str = "uid", pace: Publ
     return [d.read_error for d in api.written]
 
 
-def test_gpus_that_cannot_be_read_any_more_are_told_once_as_they_were_last_seen() -> None:
+def test_gpus_that_cannot_be_read_any_more_are_reported_once_as_they_were_last_seen() -> None:
     api = StubApi()
     assert blind(api, one(HELD), "no driver", "no driver", "no driver", one(HELD)) == ["", "no driver", ""]
     assert {d.inventory for d in api.written} == {one(HELD).inventory}
-    assert blind(StubApi(), one(HELD), "no driver", "timeout 17") == ["", "no driver"], "another word is no news"
+    assert blind(StubApi(), one(HELD), "no driver", "timeout 17") == ["", "no driver"], (
+        "another text is not reported again"
+    )
 
 
-def test_what_a_former_agent_saw_is_old_where_the_next_one_sees_nothing() -> None:
+def test_what_a_previous_agent_saw_is_old_where_the_next_one_sees_nothing() -> None:
     before = replace(one(HELD), at="2026-01-01T00:00:00Z")
     api = StubApi(before)
     assert blind(api, "no driver", "no driver") == ["no driver"]
     assert api.written[0] == replace(before, at=api.written[0].at, read_error="no driver")
-    told = StubApi(replace(before, read_error="no driver"))
-    assert blind(told, "no driver") == [], "it says so already"
-    assert blind(StubApi(before), "no driver", uid="another") == [], "of a node that was made anew nothing is known"
+    reported = StubApi(replace(before, read_error="no driver"))
+    assert blind(reported, "no driver") == [], "the document already contains it"
+    assert blind(StubApi(before), "no driver", uid="another") == [], "nothing is known of a node that was created again"
     none = StubApi()
     assert (blind(none, "no driver", "no GPU", "no driver"), none.asked) == ([], 1)
 
 
-def test_a_trouble_began_when_it_was_first_written() -> None:
+def test_a_failure_began_when_it_was_first_written() -> None:
     api = StubApi(replace(one(HELD), at="2026-01-01T00:00:00Z", read_error="no driver"))
     assert blind(api, "it hangs", pace=replace(SOON, usage_s=0.0)) == ["it hangs"]
     assert api.written[0].at == "2026-01-01T00:00:00Z"
 
 
-def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showings, "HANG_POLL_S", 0.01)
+def test_a_driver_call_that_hangs_ends_no_look_and_is_reported_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aliquot.kubernetes.node_agent.hang_reporter.HANG_POLL_S", 0.01)
     api, hang = StubApi(), [None, DriverHangsError("the driver has not returned from reading")]
+    monkeypatch.setattr("aliquot.foundation.driver_calls.current_hang", lambda: hang[0])
 
     async def watch() -> None:
         showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
         node = Node(ObjectMeta(name="n1", uid="uid"))
-        tasks = [
-            asyncio.create_task(each) for each in (showing.run(), showing.watch_hangs(lambda: hang[0], lambda: node))
-        ]
+        context = SimpleNamespace(document_publisher=showing, directories=(), metrics=LabelAgentMetrics("n1"))
+        reports = AgentContext.reports(cast(Any, context), lambda: node, cast(Any, None))
+        tasks = [asyncio.create_task(each) for each in reports]
         showing.update(one(HELD), "uid")
         await asyncio.sleep(0.1)
         hang.reverse()
@@ -265,15 +276,15 @@ def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypa
 def test_a_document_that_is_not_written_is_a_problem_until_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Away:
+    class Unavailable:
         unavailable = True
 
         async def patch(self, *about: object, **more: object) -> None:
             if self.unavailable:
-                raise ApiUnavailableError("nobody answers")
+                raise ApiUnavailableError("no server answers")
 
-    api = Away()
-    monkeypatch.setattr(showings, "BACKOFF", Backoff(first=0.01, longest=0.01))
+    api = Unavailable()
+    monkeypatch.setattr(publishers, "BACKOFF", Backoff(first=0.01, longest=0.01))
 
     async def play() -> list[str]:
         showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
@@ -291,8 +302,8 @@ def test_a_document_that_is_not_written_is_a_problem_until_it_is(
         running.cancel()
         return found
 
-    assert asyncio.run(play()) == ["nobody answers"]
-    assert [each.getMessage() for each in caplog.records] == ["the node's document was not written: nobody answers"]
+    assert asyncio.run(play()) == ["no server answers"]
+    assert [each.getMessage() for each in caplog.records] == ["the node's document was not written: no server answers"]
 
 
 @pytest.mark.parametrize(("pod", "owner"), [("", None), ("gone", None), ("agent-1", "u-1")])
@@ -320,7 +331,7 @@ def test_a_write_that_succeeds_ends_the_back_off(monkeypatch: pytest.MonkeyPatch
         async def patch(self, *about: object, **more: object) -> None:
             self.writes += 1
             if self.writes % 2:
-                raise ApiUnavailableError("nobody answers")
+                raise ApiUnavailableError("no server answers")
 
     class Short:
         def pause(self, failures: int) -> float:
@@ -328,7 +339,7 @@ def test_a_write_that_succeeds_ends_the_back_off(monkeypatch: pytest.MonkeyPatch
             return 0.0
 
     api = Unsteady()
-    monkeypatch.setattr(showings, "BACKOFF", Short())
+    monkeypatch.setattr(publishers, "BACKOFF", Short())
 
     async def play() -> None:
         showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]

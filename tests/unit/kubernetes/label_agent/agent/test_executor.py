@@ -1,4 +1,4 @@
-"""What the agent does before a rest, for kubelet."""
+"""Step executor of the agent: the devices that it withholds from the kubelet before it rests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
+from aliquot.kubernetes.gpu.reasons import FailureReason
 from aliquot.kubernetes.label_agent.agent import pod_waits
+from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
 from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, RebootMark
@@ -34,11 +36,16 @@ from aliquot.kubernetes.label_agent.agent.steps import (
     StopServices,
     WaitForEvent,
 )
-from support.agent_looks import look
+from support.agent_observations import make_observation
+
+
+def executor(node: tuple[object, ...], publisher: object, host: object, metrics: object) -> StepExecutor:
+    """Build an executor with only some of its parts."""
+    return StepExecutor(AgentNode(*cast(Any, node)), *cast(Any, (publisher, host, metrics)))
 
 
 class Publisher:
-    """Notes what is withheld from kubelet."""
+    """Records what is withheld from the kubelet."""
 
     problem = ""
 
@@ -51,16 +58,16 @@ class Publisher:
 
 
 @pytest.mark.parametrize(("reason", "withheld"), [("DriverHangs", []), ("NoDriver", ["all"])])
-def test_a_driver_that_hangs_takes_nothing_from_kubelet(reason: str, withheld: list[str]) -> None:
+def test_a_driver_that_hangs_takes_nothing_from_kubelet(reason: FailureReason, withheld: list[str]) -> None:
     publisher = Publisher()
-    actor = StepExecutor(*cast(Any, (None, None, None, publisher, None, None, None)))
+    actor = executor((None, None, None), publisher, None, None)
     seen = cast(Any, SimpleNamespace(inventory=None, failure=ConfigFailure(reason, "why")))
     asyncio.run(actor.execute(WaitForEvent(1.0, "failed"), seen, AgentMemory()))
     assert publisher.withheld == withheld
 
 
 class Server:
-    """A node that a status is written to, and the events."""
+    """A server with a node whose status is written, and with events."""
 
     def __init__(self) -> None:
         self.events: list[AgentStatus] = []
@@ -68,29 +75,29 @@ class Server:
     async def change(self, change: Callable[[NodeMarks], object]) -> None:
         change(NodeMarks({}, {}))
 
-    async def event(self, status: AgentStatus, now: float) -> None:
+    async def event(self, status: AgentStatus) -> None:
         self.events.append(status)
 
 
 @pytest.mark.parametrize(
-    ("former", "label", "level", "events"),
+    ("previous", "label", "level", "events"),
     [
         (None, "", "WARNING", 1),
         (AgentStatus("failed", "Held", "held", "x"), "failed", None, 0),
         (AgentStatus("failed", "Held", "held", "x"), "", "WARNING", 1),
-        (AgentStatus("failed", "Other", "other", "x"), "failed", "WARNING", 1),
+        (AgentStatus("failed", "NoGpu", "other", "x"), "failed", "WARNING", 1),
     ],
     ids=["first", "known", "the label was taken away", "another reason"],
 )
 def test_news_is_logged_and_becomes_an_event(
-    former: AgentStatus | None, label: str, level: str | None, events: int, caplog: pytest.LogCaptureFixture
+    previous: AgentStatus | None, label: str, level: str | None, events: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server()
-    actor = StepExecutor(*cast(Any, (server, None, None, None, None, LabelAgentMetrics("n"), None)))
-    seen = cast(Any, SimpleNamespace(state=label, status=former, now=1.0, was_requested_again=lambda marks: False))
-    told = AgentStatus("failed", "Held", "held", "x", details=("pod ml/train",))
+    actor = executor((server, None, None), None, None, LabelAgentMetrics("n"))
+    seen = cast(Any, SimpleNamespace(state=label, status=previous, now=1.0, was_requested_again=lambda marks: False))
+    reported = AgentStatus("failed", "Held", "held", "x", details=("pod ml/train",))
     with caplog.at_level("INFO", "aliquot.agent"):
-        asyncio.run(actor.report(told, seen))
+        asyncio.run(actor.report(reported, seen))
     lines = [(each.levelname, each.getMessage()) for each in caplog.records]
     assert len(server.events) == events
     assert ((level, "held") in lines) == bool(events)
@@ -101,7 +108,7 @@ def test_news_is_logged_and_becomes_an_event(
 
 def test_success_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     record = SimpleNamespace(value=SimpleNamespace(reboot=None))
-    actor = StepExecutor(*cast(Any, (Server(), None, None, None, record, LabelAgentMetrics("n"), None)))
+    actor = executor((Server(), None, None), None, record, LabelAgentMetrics("n"))
     actor.state_file = cast(Any, record)
     seen = cast(Any, SimpleNamespace(state="", status=None, now=1.0, was_requested_again=lambda marks: False))
     with caplog.at_level("INFO", "aliquot.agent"):
@@ -123,9 +130,11 @@ class HostServices:
 
 
 def _starting(record: AgentStateFile, machine: HostServices) -> AgentMemory:
-    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), None)))
+    actor = executor((Server(), None, None), None, None, LabelAgentMetrics("n"))
     actor.state_file, actor.host = record, cast(Any, machine)
-    return asyncio.run(actor.execute(StartServices(), look("all-1g.5gb"), AgentMemory(services_stopped=True)))
+    return asyncio.run(
+        actor.execute(StartServices(), make_observation("all-1g.5gb"), AgentMemory(services_stopped=True))
+    )
 
 
 def test_services_that_were_stopped_are_started_once(tmp_path: Path) -> None:
@@ -136,30 +145,30 @@ def test_services_that_were_stopped_are_started_once(tmp_path: Path) -> None:
     assert not _starting(record, machine).services_stopped
     assert record.value == Durable()
     assert not _starting(record, machine).services_stopped
-    assert machine.started == [stopped], "nothing is owed any more"
+    assert machine.started == [stopped], "no services are left to start"
 
 
-def test_a_status_that_was_taken_away_asks_again(caplog: pytest.LogCaptureFixture) -> None:
-    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), None)))
+def test_a_status_that_was_removed_asks_again(caplog: pytest.LogCaptureFixture) -> None:
+    actor = executor((Server(), None, None), None, None, LabelAgentMetrics("n"))
     m = AgentMemory(failed=ConfigFailure("ApplyFailed", "boom"), failures=3)
     with caplog.at_level("INFO", "aliquot.agent"):
-        assert asyncio.run(actor.execute(Retry(), look("all-1g.5gb"), m)) == m.after_retry_request()
-    assert "trying again at once" in caplog.text
+        assert asyncio.run(actor.execute(Retry(), make_observation("all-1g.5gb"), m)) == m.after_retry_request()
+    assert "the agent retries at once" in caplog.text
 
 
 def test_clients_are_not_given_back_while_another_process_holds_the_change_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    actor = StepExecutor(*cast(Any, (None, None, None, None, None, None, PauseOwner("me"), path)))
+    actor = executor((None, None, None, PauseOwner("me"), path), None, None, None)
     paused = NodeMarks({f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}, {})
     with FileLock(path).hold():
-        assert actor.writer
+        assert actor.node.writer
         assert not actor.restoration(paused)
-    assert not actor.writer
+    assert not actor.node.writer
     assert actor.restoration(paused).labels == {f"{names.DEPLOY_PREFIX}dcgm": "true"}
 
 
 def test_the_wait_for_another_process_grows_while_the_driver_hangs() -> None:
-    actor = StepExecutor(*cast(Any, (None, None, None, Publisher(), None, None, None)))
+    actor = executor((None, None, None), Publisher(), None, None)
     seen = cast(Any, SimpleNamespace(inventory=None, failure=ConfigFailure("DriverHangs", "why")))
     waited = asyncio.run(actor.execute(WaitForEvent(1.0, "failed", locked=True), seen, AgentMemory(lockouts=2)))
     assert waited.lockouts == 3
@@ -167,15 +176,15 @@ def test_the_wait_for_another_process_grows_while_the_driver_hangs() -> None:
 
 
 def test_what_is_given_back_is_cleared_no_more() -> None:
-    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor = executor((Server(), None, None, PauseOwner()), None, None, LabelAgentMetrics("n"))
     m = AgentMemory(operands_gone=True, services_stopped=True, waiting_since=7.0)
-    after = asyncio.run(actor.execute(Restore(None), look("all-1g.5gb"), m))
+    after = asyncio.run(actor.execute(Restore(None), make_observation("all-1g.5gb"), m))
     assert (after.operands_gone, after.services_stopped, after.waiting_since) == (False, False, 0.0)
 
 
 @pytest.mark.parametrize(("clients", "namespace"), [("", "agent-ns"), ("gpu-operator", "gpu-operator")])
 def test_clients_are_looked_for_where_they_run(clients: str, namespace: str) -> None:
-    actor = StepExecutor(*cast(Any, (None, None, None, None, None, None, None)))
+    actor = executor((None, None, None), None, None, None)
     actor.informer = cast(Any, SimpleNamespace(namespace="agent-ns"))
     actor.publisher = cast(Any, SimpleNamespace(setup=SimpleNamespace(clients_namespace=clients)))
     assert actor.client_namespaces() == (namespace,)
@@ -211,10 +220,10 @@ def test_validators_run_again_after_a_success_only(
     server.api, server.name, server.namespace = None, "n", "ns"
     record: Any = SimpleNamespace(value=Durable())
     publisher: Any = SimpleNamespace(setup=SimpleNamespace(clients_namespace=""))
-    actor = StepExecutor(*cast(Any, (server, None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor = executor((server, None, None, PauseOwner()), None, None, LabelAgentMetrics("n"))
     actor.state_file, actor.publisher = record, publisher
     with caplog.at_level("INFO", "aliquot.agent"):
-        asyncio.run(actor.execute(Restore(status), look("all-1g.5gb"), AgentMemory(last_change=did)))
+        asyncio.run(actor.execute(Restore(status), make_observation("all-1g.5gb"), AgentMemory(last_change=did)))
     plain = [each.getMessage() for each in caplog.records if getattr(each, "plain", False)]
     plain = [text for text in plain if not text.startswith("Changing")]
     assert len(plain) == len(lines), plain
@@ -226,32 +235,32 @@ def test_services_are_stopped_and_recorded(tmp_path: Path, caplog: pytest.LogCap
     stopped = StoppedServices((StoppedUnit("dcgm.service"),))
 
     class Machine:
-        async def stop(self, services: object, note: Callable[[StoppedServices], None], former: object) -> None:
+        async def stop(self, services: object, note: Callable[[StoppedServices], None], previous: object) -> None:
             note(stopped)
 
-    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor = executor((Server(), None, None, PauseOwner()), None, None, LabelAgentMetrics("n"))
     actor.state_file, actor.host = AgentStateFile(str(tmp_path)), cast(Any, Machine())
     with caplog.at_level("INFO", "aliquot.agent"):
-        m = asyncio.run(actor.execute(StopServices(("dcgm.service",)), look("all-1g.5gb"), AgentMemory()))
+        m = asyncio.run(actor.execute(StopServices(("dcgm.service",)), make_observation("all-1g.5gb"), AgentMemory()))
     assert m.services_stopped
     assert actor.state_file.value.stopped == stopped
     assert "Shutting down all GPU clients on the host by stopping their systemd services" in caplog.text
 
 
 def test_a_pause_is_recorded_as_paused_again_only_where_it_was_paused_before() -> None:
-    o = look("all-1g.5gb")
+    o = make_observation("all-1g.5gb")
     assert o.marks.pause_record is None
     assert pod_waits._paused_operands(o, operands.OPERANDS) == []
 
 
 @pytest.mark.parametrize(("recorded", "pauses"), [(False, 1), (True, 3)], ids=["given back", "undone by another"])
 def test_pauses_that_were_undone_are_counted(recorded: bool, pauses: int) -> None:
-    o = look("all-1g.5gb")
+    o = make_observation("all-1g.5gb")
     if recorded:
         patch = operands.pause(o.marks, operands.OPERANDS, requested=o.digest)
         annotations = {name: text for name, text in patch.annotations.items() if text is not None}
         o = msgspec.structs.replace(o, marks=NodeMarks(o.marks.labels, annotations))
-    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor = executor((Server(), None, None, PauseOwner()), None, None, LabelAgentMetrics("n"))
     step = Pause((), False, AgentStatus("pending", "Changing", "to create"))
     m = asyncio.run(actor.execute(step, o, AgentMemory(paused_for=o.attempt, pauses=2)))
     assert m.pauses == pauses
@@ -259,7 +268,7 @@ def test_pauses_that_were_undone_are_counted(recorded: bool, pauses: int) -> Non
 
 @pytest.mark.parametrize("wrong", [None, HardwareError("no")], ids=["it reboots", "it is refused"])
 def test_a_reboot_is_recorded_before_it_is_begun(wrong: AliquotError | None, tmp_path: Path) -> None:
-    o, recorded = look("all-1g.5gb"), list[object]()
+    o, recorded = make_observation("all-1g.5gb"), list[object]()
 
     class Machine:
         async def reboot(self) -> None:
@@ -268,9 +277,9 @@ def test_a_reboot_is_recorded_before_it_is_begun(wrong: AliquotError | None, tmp
                 raise wrong
 
     publisher: Any = SimpleNamespace(problem="")
-    actor = StepExecutor(*cast(Any, (Server(), None, None, publisher, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor = executor((Server(), None, None, PauseOwner()), publisher, None, LabelAgentMetrics("n"))
     actor.state_file, actor.host = AgentStateFile(str(tmp_path)), cast(Any, Machine())
-    m = asyncio.run(actor.execute(Reboot(AgentStatus("rebooting", "Reboot", "reboot")), o, AgentMemory()))
+    m = asyncio.run(actor.execute(Reboot(AgentStatus("rebooting", "Rebooting", "reboot")), o, AgentMemory()))
     mark = RebootMark(o.digest, o.boot, o.clock)
     assert recorded == [mark]
     assert AgentStateFile(str(tmp_path)).value.reboot == (None if wrong else mark)

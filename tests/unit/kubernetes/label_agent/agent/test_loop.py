@@ -1,4 +1,4 @@
-"""The loop between looks: what happens while it looks, waits, or trips over a defect of its own; the record on disk."""
+"""Agent loop between observations: events while it observes, waits, or hits an internal error; the record on disk."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent import main as agent_main
 from aliquot.kubernetes.label_agent.agent import observer as observe
+from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
 from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 from aliquot.kubernetes.label_agent.agent.host_services import HostServices
 from aliquot.kubernetes.label_agent.agent.loop import LabelAgentLoop
@@ -42,31 +43,31 @@ from aliquot.kubernetes.label_agent.agent.state_file import FILE, AgentStateFile
 from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
-from support.agent_looks import look, node
+from support.agent_observations import make_observation, node
 from support.factory import with_instances
 
-WISH = "all-1g.5gb"
+REQUEST = "all-1g.5gb"
 
 
 class Eyes:
-    """Looks at the corner, and lets something happen before it is done."""
+    """Observes the informer, and lets an event happen before it finishes."""
 
-    def __init__(self, corner: NodeInformer, meanwhile: Callable[[], None]) -> None:
-        self.informer, self.meanwhile = corner, meanwhile
+    def __init__(self, informer: NodeInformer, meanwhile: Callable[[], None]) -> None:
+        self.informer, self.meanwhile = informer, meanwhile
 
     async def observe(self, memory: AgentMemory) -> Observation:
         marks = self.informer.marks
-        o = look(marks.labels.get(names.CONFIG_LABEL), marks=marks)
+        o = make_observation(marks.labels.get(names.CONFIG_LABEL), marks=marks)
         await asyncio.sleep(0)
         self.meanwhile()
         return o
 
     def digest_of(self, o: Observation) -> str:
-        return look(self.informer.marks.labels.get(names.CONFIG_LABEL), marks=self.informer.marks).digest
+        return make_observation(self.informer.marks.labels.get(names.CONFIG_LABEL), marks=self.informer.marks).digest
 
 
 class Hands:
-    """Notes whether a step began with its wait already over."""
+    """Records whether a step began after its wait was over."""
 
     def __init__(self, wrong: Exception | None = None) -> None:
         self.superseded = asyncio.Event()
@@ -80,8 +81,8 @@ class Hands:
             raise self.wrong
         return m
 
-    def record_failure(self, trouble: ConfigFailure, o: Observation, m: AgentMemory) -> AgentMemory:
-        self.failures.append(trouble)
+    def record_failure(self, failure: ConfigFailure, o: Observation, m: AgentMemory) -> AgentMemory:
+        self.failures.append(failure)
         return m
 
 
@@ -90,10 +91,10 @@ def object_of(**labels: str) -> Node:
 
 
 def paused() -> Node:
-    """A node whose operands are paused for the wish."""
-    o = look(WISH)
+    """Return a node whose operands are paused for the request."""
+    o = make_observation(REQUEST)
     patch = operands.pause(o.marks, operands.OPERANDS, requested=o.digest)
-    labels = {**o.marks.labels, **patch.labels, names.CONFIG_LABEL: WISH, names.STATE_LABEL: "pending"}
+    labels = {**o.marks.labels, **patch.labels, names.CONFIG_LABEL: REQUEST, names.STATE_LABEL: "pending"}
     annotations = {k: v for k, v in patch.annotations.items() if v is not None}
     return Node(
         metadata=ObjectMeta(
@@ -104,11 +105,11 @@ def paused() -> Node:
 
 def loop_over(first: Node, meanwhile: Callable[[NodeInformer], None], hands: Hands) -> LabelAgentLoop:
     rounds = AgentLoop()
-    corner = NodeInformer(cast(Api, None), "gpu-1", "ns", rounds.wake)
-    corner.nodes.apply(FullList((first,)))
+    informer = NodeInformer(cast(Api, None), "gpu-1", "ns", rounds.wake)
+    informer.nodes.apply(FullList((first,)))
     rounds._woken.clear()
-    eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
-    return LabelAgentLoop(rounds, corner, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
+    eyes = cast(Observer, Eyes(informer, lambda: meanwhile(informer)))
+    return LabelAgentLoop(rounds, informer, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
 
 
 def relabelled(first: Node, **labels: str) -> Node:
@@ -132,14 +133,13 @@ def annotated(first: Node, changes: Mapping[str, str | None]) -> Node:
     ids=["another wish", "the pause is undone", "nothing of ours"],
 )
 def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str, str], over: bool) -> None:
-    """The change comes after the labels were read, and before the loop knows what it is going to wait for: then it
-    looks again instead.
-    """
+    # The change comes after the labels were read, but before the loop knows what it will wait for: then it observes
+    # again instead.
     first, hands = paused(), Hands()
 
     async def play() -> None:
         await loop_over(
-            first, lambda corner: corner.nodes.apply(ObjectChanged(relabelled(first, **labels))), hands
+            first, lambda informer: informer.nodes.apply(ObjectChanged(relabelled(first, **labels))), hands
         ).cycle()
 
     asyncio.run(play())
@@ -156,8 +156,8 @@ def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str,
     ids=["the same again", "another policy", "nothing of ours"],
 )
 def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str | None], late: bool) -> None:
-    former = AgentStatus("failed", "ApplyFailed", "boom", WISH)
-    first = annotated(object_of(**{names.CONFIG_LABEL: WISH}), {names.STATUS_ANNOTATION: former.document()})
+    previous = AgentStatus("failed", "ApplyFailed", "boom", REQUEST)
+    first = annotated(object_of(**{names.CONFIG_LABEL: REQUEST}), {names.STATUS_ANNOTATION: previous.document()})
     written: list[str] = []
 
     class Server:
@@ -172,12 +172,12 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
             written.append("event")
 
     async def play() -> None:
-        corner = NodeInformer(cast(Api, Server()), "gpu-1", "ns", lambda: None)
-        corner.nodes.apply(FullList((first,)))
+        informer = NodeInformer(cast(Api, Server()), "gpu-1", "ns", lambda: None)
+        informer.nodes.apply(FullList((first,)))
         none: Any = None
-        actor = StepExecutor(corner, none, none, none, none, LabelAgentMetrics("gpu-1"), PauseOwner())
-        o = look(WISH, marks=corner.marks)
-        await actor.execute(steps.ReportStatus(AgentStatus("failed", "Held", "held", WISH)), o, AgentMemory())
+        actor = StepExecutor(AgentNode(informer, none, none), none, none, LabelAgentMetrics("gpu-1"))
+        o = make_observation(REQUEST, marks=informer.marks)
+        await actor.execute(steps.ReportStatus(AgentStatus("failed", "Held", "held", REQUEST)), o, AgentMemory())
 
     asyncio.run(play())
     assert written == ([] if late else ["gpu-1", "event"])
@@ -187,7 +187,7 @@ def test_a_pause_that_is_undone_ends_the_wait_that_is_on() -> None:
     first, hands = paused(), Hands()
 
     async def play() -> None:
-        loop = loop_over(first, lambda corner: None, hands)
+        loop = loop_over(first, lambda informer: None, hands)
         await loop.cycle()
         assert not hands.superseded.is_set()
         loop.informer.nodes.apply(ObjectChanged(relabelled(first, somebody="else")))
@@ -202,7 +202,7 @@ def test_a_key_error_of_our_own_is_a_defect_and_not_a_node_that_was_not_read() -
     first, hands = paused(), Hands(KeyError("oops"))
 
     async def play() -> None:
-        loop = loop_over(first, lambda corner: None, hands)
+        loop = loop_over(first, lambda informer: None, hands)
         running = asyncio.create_task(loop.run())
         while not hands.failures:
             await asyncio.sleep(0.01)
@@ -226,21 +226,24 @@ class Still:
 
 
 def observer(tmp_path: Path, first: Node) -> Observer:
-    corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
-    corner.nodes.apply(FullList((first,)))
+    informer = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
+    informer.nodes.apply(FullList((first,)))
     place = AgentSetup("gpu-1")
-    corner.follow = lambda config_maps: None  # type: ignore[method-assign]
+    informer.follow = lambda config_maps: None  # type: ignore[method-assign]
     for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP):
-        corner.followed_maps[name] = corner._config_map_informer(name)
-        corner.followed_maps[name].apply(FullList(()))
+        informer.followed_maps[name] = informer._config_map_informer(name)
+        informer.followed_maps[name].apply(FullList(()))
 
     async def boot() -> str:
         return "boot-1"
 
-    return Observer(corner, cast(GpuWorker, Still(node())), AgentStateFile(str(tmp_path)), place, None, boot)
+    parts = AgentNode(informer, cast(GpuWorker, Still(node())), AgentStateFile(str(tmp_path)))
+    return Observer(parts, place, None, boot)
 
 
-def test_a_defect_in_reading_a_wish_gives_back_what_is_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_reading_a_request_gives_back_what_is_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("oops")
 
@@ -269,7 +272,7 @@ class TestTheRecord:
             disk.setattr(os, "fsync", full)
             with pytest.raises(StorageError, match=FILE):
                 record.write(Durable())
-            assert record.value == self.mark, "what must be on disk first is not taken for written"
+            assert record.value == self.mark, "data that must be on disk first does not count as written"
             record.forget(Durable())
             assert record.value == Durable()
             assert AgentStateFile(str(tmp_path)).value == self.mark
@@ -299,9 +302,9 @@ class TestTheRecord:
         assert AgentStateFile(str(tmp_path)).value == self.mark
 
 
-def test_somebody_elses_node_still_gets_back_what_we_paused() -> None:
-    """The label is handed over to another manager while our pause is on; its own pauses are not ours to lift."""
-    ours = look(WISH, marks=operands.NodeMarks(paused().metadata.labels, paused().metadata.annotations))
+def test_a_foreign_node_still_gets_back_what_we_paused() -> None:
+    # The label goes to another manager while our pause is on. Aliquot does not undo pauses of other owners.
+    ours = make_observation(REQUEST, marks=operands.NodeMarks(paused().metadata.labels, paused().metadata.annotations))
     ours = msgspec.structs.replace(ours, settings=msgspec.structs.replace(ours.settings, manage=False))
     assert decision.decide(ours, AgentMemory()) == steps.Restore(None)
     theirs = msgspec.structs.replace(ours, marks=operands.NodeMarks(ours.marks.labels, {}))
@@ -325,14 +328,13 @@ def test_an_agent_that_ends_gives_clients_back_unless_another_process_changes_th
     async def change(make: Callable[[NodeMarks], NodePatch]) -> None:
         patched.append(make(loop.informer.marks))
 
-    loop = loop_over(paused(), lambda corner: None, Hands())
+    loop = loop_over(paused(), lambda informer: None, Hands())
     none: Any = None
-    loop.executor = StepExecutor(
-        loop.informer, none, record, none, cast(HostServices, Machine()), none, PauseOwner("me"), lock.path
-    )
+    parts = AgentNode(loop.informer, none, record, PauseOwner("me"), lock.path)
+    loop.executor = StepExecutor(parts, none, cast(HostServices, Machine()), none)
     loop.informer.change = change  # type: ignore[assignment, method-assign]
 
-    loop.last_observation = look(WISH, marks=loop.informer.marks)
+    loop.last_observation = make_observation(REQUEST, marks=loop.informer.marks)
     with lock.hold() if busy else nullcontext():
         asyncio.run(loop._restore_at_exit())
     assert (len(started), len([patch for patch in patched if patch])) == ((0, 0) if busy else (1, 1))
@@ -345,8 +347,8 @@ def test_a_defect_in_judging_news_ends_the_wait(monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError
 
     async def play() -> None:
-        loop = loop_over(paused(), lambda corner: None, hands)
-        loop.last_observation = look(WISH)
+        loop = loop_over(paused(), lambda informer: None, hands)
+        loop.last_observation = make_observation(REQUEST)
         monkeypatch.setattr(loop, "_is_outdated", broken)
         loop.loop.wake()
 
@@ -355,11 +357,11 @@ def test_a_defect_in_judging_news_ends_the_wait(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("looked", "manage", "record", "given_back"),
+    ("observed", "manage", "record", "given_back"),
     [(False, True, True, False), (True, True, False, True), (True, False, True, True), (True, False, False, False)],
     ids=["it never looked", "ours", "a record of ours", "another manager's"],
 )
-def test_what_is_paused_is_given_back_at_the_end(looked: bool, manage: bool, record: bool, given_back: bool) -> None:
+def test_what_is_paused_is_given_back_at_the_end(observed: bool, manage: bool, record: bool, given_back: bool) -> None:
     changed: list[object] = []
     first = paused() if record else object_of(**paused().metadata.labels)
 
@@ -367,13 +369,15 @@ def test_what_is_paused_is_given_back_at_the_end(looked: bool, manage: bool, rec
         changed.append(restoration)
 
     async def play() -> None:
-        loop = loop_over(first, lambda corner: None, Hands())
-        o = look(WISH)
-        if looked:
+        loop = loop_over(first, lambda informer: None, Hands())
+        o = make_observation(REQUEST)
+        if observed:
             loop.last_observation = msgspec.structs.replace(
                 o, settings=msgspec.structs.replace(o.settings, manage=manage)
             )
-        actor: Any = SimpleNamespace(restoration=lambda marks: "patch", owner=PauseOwner(), writer="")
+        actor: Any = SimpleNamespace(
+            restoration=lambda marks: "patch", owner=PauseOwner(), node=SimpleNamespace(writer="")
+        )
         actor.state_file = SimpleNamespace(value=Durable())
         loop.executor = actor
         loop.informer.change = change  # type: ignore[method-assign, assignment]
@@ -387,7 +391,7 @@ def test_what_is_paused_is_given_back_at_the_end(looked: bool, manage: bool, rec
 def test_who_holds_a_device_is_asked_before_something_is_destroyed(
     placed: tuple[str, ...], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eyes = observer(tmp_path, object_of(**{names.CONFIG_LABEL: WISH}))
+    eyes = observer(tmp_path, object_of(**{names.CONFIG_LABEL: REQUEST}))
     eyes._hardware = cast(GpuWorker, Still(with_instances(node(), 0, *placed)))
     questions: list[bool] = []
 
@@ -420,7 +424,7 @@ def test_the_document_waits_while_what_it_shows_is_changed(
     agent: Any = SimpleNamespace(hardware=SimpleNamespace(past_runs=None))
     agent.context = SimpleNamespace(document_publisher=showing, pod=None, last_usage=None)
     eyes: Any = SimpleNamespace(sources=lambda settings, inventory: ())
-    agent_main.LabelAgent._update_document(agent, eyes, look(WISH), step)
+    agent_main.LabelAgent._update_document(agent, eyes, make_observation(REQUEST), step)
     assert seen == [busy]
 
 
@@ -428,26 +432,26 @@ def test_a_node_without_a_request_is_not_planned_for(tmp_path: Path, monkeypatch
     eyes = observer(tmp_path, object_of())
     planned: list[bool] = []
 
-    async def wished(o: Observation, *about: object) -> Observation:
+    async def requested(o: Observation, *about: object) -> Observation:
         planned.append(True)
         return o
 
-    monkeypatch.setattr(eyes, "_with_plan", wished)
+    monkeypatch.setattr(eyes, "_with_plan", requested)
     assert asyncio.run(eyes.observe(AgentMemory())).request is None
     assert not planned
-    eyes._informer.nodes.apply(ObjectChanged(object_of(**{names.CONFIG_LABEL: WISH})))
+    eyes._informer.nodes.apply(ObjectChanged(object_of(**{names.CONFIG_LABEL: REQUEST})))
     asyncio.run(eyes.observe(AgentMemory()))
     assert planned
 
 
 def test_a_stop_ends_a_wait() -> None:
     hands = Hands()
-    loop_over(paused(), lambda corner: None, hands).loop.stop()
+    loop_over(paused(), lambda informer: None, hands).loop.stop()
     assert hands.superseded.is_set()
 
 
 @pytest.mark.parametrize(("folder", "cdi"), [("", None), ("/etc/cdi", "documents")])
-def test_cdi_documents_are_written_where_they_are_not_somebody_elses(
+def test_cdi_documents_are_written_where_they_are_not_foreign(
     folder: str, cdi: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class MadeError(Exception):

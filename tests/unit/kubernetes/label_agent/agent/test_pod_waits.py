@@ -1,4 +1,4 @@
-"""Waiting for pods: whom the node says it waits for, and what kubelet is offered meanwhile."""
+"""Waiting for pods: which pods the node's status names, and the devices that the kubelet is offered meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_fre
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.pod_waits import PodWaiter
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
-from support.agent_looks import look, node
+from support.agent_observations import make_observation, node
 from support.factory import with_instances
 from unit.kubernetes.gpu.memory import pod
 
@@ -36,10 +36,10 @@ FULL = [f"1g.5gb@{n}" for n in range(7)]
 
 
 class Actor:
-    """Notes what is reported, withheld and failed."""
+    """Records reports, withheld devices and failures."""
 
     def __init__(self) -> None:
-        self.troubles: list[ConfigFailure] = []
+        self.failures: list[ConfigFailure] = []
         self.withheld: list[frozenset[str]] = []
         self.reported: list[str] = []
         self.released = 0
@@ -63,8 +63,8 @@ class Actor:
     def client_namespaces(self) -> tuple[str, ...]:
         return ("gpu-operator",)
 
-    def record_failure(self, trouble: ConfigFailure, o: object, m: AgentMemory) -> AgentMemory:
-        self.troubles.append(trouble)
+    def record_failure(self, failure: ConfigFailure, o: object, m: AgentMemory) -> AgentMemory:
+        self.failures.append(failure)
         return m
 
 
@@ -90,12 +90,12 @@ def test_pods_are_asked_to_leave(evicted: EvictionResult, failed: list[str], mon
         return evicted
 
     monkeypatch.setattr(eviction, "evict", evict)
-    actor, o = Actor(), look("all-1g.5gb")
+    actor, o = Actor(), make_observation("all-1g.5gb")
     o = replace(o, forced_plan=o.plan)
     step = steps.Evict((("a", "b"), ("a", "c")), False, CHANGING)
-    m = asyncio.run(PodWaiter(cast(Any, actor)).wait_for_holders(step, o, AgentMemory()))
+    m = asyncio.run(PodWaiter(cast(Any, actor)).wait(step, o, AgentMemory()))
     assert (m.waiting_since, m.waiting_for) == (o.clock, o.patience)
-    assert [each.message[:26] for each in actor.troubles] == [text[:26] for text in failed]
+    assert [each.message[:26] for each in actor.failures] == [text[:26] for text in failed]
     assert (len(actor.withheld), actor.released) == (1, 1)
     assert actor.reported == [f"to create; waiting for a/b: {reason}"]
 
@@ -113,7 +113,7 @@ def test_operands_that_are_awaited_are_named_as_long_as_they_are_there(monkeypat
     monkeypatch.setattr(pod_waits, "EVERY_S", 0.0)
     actor = Actor()
     step = steps.AwaitOperands(OPERANDS, CHANGING)
-    asyncio.run(PodWaiter(cast(Any, actor)).wait_for_operands(step, look("all-1g.5gb"), AgentMemory()))
+    asyncio.run(PodWaiter(cast(Any, actor)).wait(step, make_observation("all-1g.5gb"), AgentMemory()))
     first, second = actor.reported
     assert first == "to create; waiting for GPU clients to end: gpu-operator/exporter-y, gpu-operator/plugin-x"
     assert second == "to create; waiting for GPU clients to end: gpu-operator/plugin-x"
@@ -121,7 +121,7 @@ def test_operands_that_are_awaited_are_named_as_long_as_they_are_there(monkeypat
 
 def test_reports_do_not_flood_the_api_server() -> None:
     actor = Actor()
-    report = pod_waits._WaitReport(cast(Any, actor), CHANGING, look("all-1g.5gb"))
+    report = pod_waits._WaitReport(cast(Any, actor), CHANGING, make_observation("all-1g.5gb"))
 
     async def write() -> None:
         for number in range(9):
@@ -131,20 +131,20 @@ def test_reports_do_not_flood_the_api_server() -> None:
     assert actor.reported == ["to create; 0"]
 
 
-# -- what kubelet is offered meanwhile
+# -- devices that the kubelet is offered meanwhile
 
 
 def _named(inventory: Inventory) -> Inventory:
-    """Two GPUs in seven pieces each, ``a0`` to ``a6`` and ``b0`` to ``b6``."""
+    """Return two GPUs with seven instances each, ``a0`` to ``a6`` and ``b0`` to ``b6``."""
 
-    def piece(letter: str, i: GpuInstance) -> GpuInstance:
+    def instance(letter: str, i: GpuInstance) -> GpuInstance:
         parts: tuple[ComputeInstance, ...] = tuple(
             replace(c, uuid=f"{letter}{i.place.start}") for c in i.compute_instances
         )
         return replace(i, compute_instances=parts)
 
     def named(letter: str, gpu: Gpu) -> Gpu:
-        return replace(gpu, uuid=letter.upper(), instances=tuple(piece(letter, i) for i in gpu.instances))
+        return replace(gpu, uuid=letter.upper(), instances=tuple(instance(letter, i) for i in gpu.instances))
 
     return replace(inventory, gpus=tuple(named(letter, gpu) for letter, gpu in zip("ab", inventory.gpus, strict=True)))
 
@@ -154,9 +154,9 @@ HERE = _named(BARE)
 
 
 def waits(policy: PodPolicy, *held: str) -> Observation:
-    """A look at a node whose GPUs are all to be cut anew, while pods hold these devices."""
+    """Return an observation of a node whose GPUs are all to be repartitioned, while pods hold these devices."""
     used = held_by_pods(HERE, [PodDeviceUse("default", each, "main", (each,)) for each in held])
-    o = look("all-7g.40gb", HERE, settings=AgentSettings(strategy="mixed", holders=policy))
+    o = make_observation("all-7g.40gb", HERE, settings=AgentSettings(strategy="mixed", holders=policy))
     assert o.request is not None
     assert o.request.desired is not None
     forced = make(used, o.request.desired, Policy(held="force"))
@@ -180,10 +180,10 @@ def test_while_a_pod_is_waited_for_all_idle_devices_stay_in_use() -> None:
     assert withheld(o, m) == {"a0"}
     m = m.while_waiting(o)
     later = waits("wait", "a3")
-    assert withheld(later, m) == {"a0", "a3"}, "what a pod has left is given to nobody again"
+    assert withheld(later, m) == {"a0", "a3"}, "a device that a pod has left is not allocated again"
 
 
-def test_a_gpu_whose_holders_have_left_is_given_to_nobody() -> None:
+def test_a_gpu_whose_holders_have_left_is_not_allocated() -> None:
     o = waits("wait", "a0", "b1")
     m = AgentMemory().while_waiting(o)
     assert withheld(waits("wait", "b1"), m) == _all("a") | {"b1"}

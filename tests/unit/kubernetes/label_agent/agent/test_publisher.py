@@ -1,4 +1,4 @@
-"""What an agent publishes of its GPUs: to kubelet, as CDI documents, and again where something was refused."""
+"""Publication of GPUs by an agent: to the kubelet, as CDI documents, and again after a refusal."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from aliquot.errors import StorageError
 from aliquot.kubernetes.label_agent.agent.publisher import Publisher
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
-from support.agent_looks import look, node
+from support.agent_observations import make_observation, node
 
 NO_KUBELET = DeviceOffering("")
 
 
 def _publisher(offering: object = NO_KUBELET, cdi: object = None) -> Publisher:
-    corner = SimpleNamespace(marks=SimpleNamespace(labels={}))
+    informer = SimpleNamespace(marks=SimpleNamespace(labels={}))
     none: Any = None
-    return Publisher(cast(Any, corner), none, none, offering=cast(Any, offering), cdi=cast(Any, cdi), uses=None)
+    return Publisher(cast(Any, informer), none, none, offering=cast(Any, offering), cdi=cast(Any, cdi), uses=None)
 
 
 def test_a_cdi_document_that_cannot_be_written_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -32,7 +32,7 @@ def test_a_cdi_document_that_cannot_be_written_is_logged_once(caplog: pytest.Log
     for _ in range(2):
         publisher.problem = publisher._write_cdi(node())
         assert len(caplog.records) == 1
-    assert publisher.problem == "no CDI document was written: no space"
+    assert publisher.problem == "cannot write the CDI documents: no space"
     assert _publisher()._write_cdi(node()) == ""
 
 
@@ -54,6 +54,6 @@ def test_what_was_refused_is_published_again(
     publisher.problem = problem
     publisher._paths = (str(tmp_path / path),)
     monkeypatch.setattr(publisher, "publish", publish)
-    o = look("all-1g.5gb")
+    o = make_observation("all-1g.5gb")
     asyncio.run(publisher.retry_refused(o if read else msgspec.structs.replace(o, inventory=None)))
     assert bool(published) == again

@@ -1,4 +1,4 @@
-"""Which settings hold on a node."""
+"""Settings that apply to a node."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ OURS = {names.SETTINGS_KEY: "version: aliquot/v1\ndevice-plugin: {enabled: false
 GOOD: dict[str, dict[str, str] | None] = {
     names.SETTINGS_MAP: {names.SETTINGS_KEY: "version: aliquot/v1\nmig: {strategy: mixed}"}
 }
-AWAY = {f"{names.DEPLOY_PREFIX}device-plugin": "false"}
+UNAVAILABLE = {f"{names.DEPLOY_PREFIX}device-plugin": "false"}
 
 
 def test_ours_is_off_exactly_where_the_operators_runs() -> None:
-    said, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), {})
-    assert not merge(said).device_plugin
-    said, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), AWAY)
-    assert merge(said).device_plugin
-    assert not merge(said).labels
+    answer, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), {})
+    assert not merge(answer).device_plugin
+    answer, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), UNAVAILABLE)
+    assert merge(answer).device_plugin
+    assert not merge(answer).labels
 
 
 def test_what_our_own_settings_switch_off_stays_off() -> None:
-    said, _, _ = layers(AgentSetup("n"), {names.SETTINGS_MAP: OURS}, LastSettings(), AWAY)
-    assert not merge(said).device_plugin
+    answer, _, _ = layers(AgentSetup("n"), {names.SETTINGS_MAP: OURS}, LastSettings(), UNAVAILABLE)
+    assert not merge(answer).device_plugin
 
 
-def test_the_last_good_text_holds_and_the_fault_is_told() -> None:
+def test_the_last_good_text_holds_and_the_fault_is_reported() -> None:
     last = LastSettings()
     layers(AgentSetup("n"), GOOD, last, {})
     bad = {names.SETTINGS_MAP: {names.SETTINGS_KEY: "version: aliquot/v1\nmig: {strategy: mixd}"}}
-    said, faults, unclear = layers(AgentSetup("n"), bad, last, {})
-    assert merge(said).strategy == "mixed"
+    answer, faults, unclear = layers(AgentSetup("n"), bad, last, {})
+    assert merge(answer).strategy == "mixed"
     assert not faults
     assert "mixd" in unclear[0]
     _, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(), {})
@@ -47,12 +47,12 @@ def test_the_last_good_text_holds_and_the_fault_is_told() -> None:
 
 
 def test_the_last_good_text_holds_for_the_next_agent(tmp_path: Path) -> None:
-    """But not the text of a ConfigMap that says nothing any more; one that was not read yet is not forgotten."""
+    # This excludes the text of a ConfigMap that is empty now. The text of one that was not read yet is kept.
     layers(AgentSetup("n"), GOOD, LastSettings(str(tmp_path)), {})
     bad = {names.SETTINGS_MAP: {names.SETTINGS_KEY: "version: aliquot/v1\ntimes: {check-seconds: 2}"}}
     layers(AgentSetup("n"), {}, LastSettings(str(tmp_path)), {})
-    said, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(str(tmp_path)), {})
-    assert (merge(said).strategy, faults, len(unclear)) == ("mixed", [], 1)
+    answer, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(str(tmp_path)), {})
+    assert (merge(answer).strategy, faults, len(unclear)) == ("mixed", [], 1)
     layers(AgentSetup("n"), {names.SETTINGS_MAP: None}, LastSettings(str(tmp_path)), {})
     _, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(str(tmp_path)), {})
     assert (len(faults), unclear) == (1, ())
@@ -75,6 +75,6 @@ def test_starting_writes_nothing_and_keeps_what_another_version_understood(tmp_p
 
 def test_settings_hold_although_they_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).mkdir()
-    said, faults, _ = layers(AgentSetup("n"), GOOD, LastSettings(str(tmp_path)), {})
-    assert (merge(said).strategy, faults) == ("mixed", [])
-    assert "the next agent will not know these settings" in caplog.text
+    answer, faults, _ = layers(AgentSetup("n"), GOOD, LastSettings(str(tmp_path)), {})
+    assert (merge(answer).strategy, faults) == ("mixed", [])
+    assert "the next agent cannot fall back to these settings" in caplog.text

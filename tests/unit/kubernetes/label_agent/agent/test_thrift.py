@@ -1,4 +1,4 @@
-"""What looks cost: a look follows each step, and nothing is worked out anew that did not change."""
+"""Cost of observations: one follows each step, and nothing is computed again without a change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory
 from aliquot.kubernetes.label_agent.agent.progress import Progress
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
-from support.agent_looks import node
+from support.agent_observations import node
 from unit.kubernetes.label_agent.agent.test_loop import Still, observer
 
 
@@ -29,7 +29,7 @@ def wishing(config: str) -> Node:
     return Node(metadata=ObjectMeta(name="gpu-1", uid="u", labels={names.CONFIG_LABEL: config}))
 
 
-def test_a_plan_is_made_once_for_the_same_gpus_and_the_same_wish(tmp_path: Path) -> None:
+def test_a_plan_is_made_once_for_the_same_gpus_and_the_same_request(tmp_path: Path) -> None:
     seen = observer(tmp_path, wishing("all-1g.5gb"))
     made: list[str] = []
 
@@ -40,7 +40,7 @@ def test_a_plan_is_made_once_for_the_same_gpus_and_the_same_wish(tmp_path: Path)
 
     seen.planning = planning
 
-    async def looks() -> None:
+    async def observe() -> None:
         first = await seen.observe(AgentMemory())
         assert first.plan is not None
         assert first.plan.actions
@@ -56,11 +56,11 @@ def test_a_plan_is_made_once_for_the_same_gpus_and_the_same_wish(tmp_path: Path)
         await seen.observe(AgentMemory())
         assert made == ["plan"] * 4, "of other GPUs"
 
-    asyncio.run(looks())
+    asyncio.run(observe())
 
 
 def test_gpus_with_a_table_of_their_driver_are_looked_at_like_others(tmp_path: Path) -> None:
-    """Such a table has no hash: what is kept between looks is known by what is equal."""
+    # Such a table has no hash: cached data is found by equality.
     inventory = node()
     table = msgspec.structs.replace(inventory.family(inventory.gpus[0]), source="driver")
     own = msgspec.structs.replace(inventory, tables=(table,))
@@ -90,7 +90,7 @@ def test_the_last_answers_are_kept() -> None:
     assert asked[-2:] == [{}, {}]
 
 
-class StubCorner:
+class StubNodeInformer:
     """Keeps what is written."""
 
     def __init__(self) -> None:
@@ -102,25 +102,25 @@ class StubCorner:
 
 
 def test_progress_is_written_now_and_then_from_whatever_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    corner = StubCorner()
+    informer = StubNodeInformer()
 
     async def applying(every_s: float) -> None:
         monkeypatch.setattr(progress, "EVERY_S", every_s)
-        shown = Progress(cast(NodeInformer, corner), AgentStatus("pending", "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, informer), AgentStatus("pending", "Changing", "to create"), 3)
         for n in range(3):
             await asyncio.to_thread(shown.report, f"act {n}")
             await asyncio.sleep(0)
             await shown.close()
 
     asyncio.run(applying(60.0))
-    assert corner.written == []
+    assert informer.written == []
     asyncio.run(applying(0.0))
-    assert corner.written == ["to create (1/3)", "to create (2/3)", "to create (3/3)"]
+    assert informer.written == ["to create (1/3)", "to create (2/3)", "to create (3/3)"]
 
 
 def test_every_act_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def applying() -> None:
-        shown = Progress(cast(NodeInformer, StubCorner()), AgentStatus("pending", "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, StubNodeInformer()), AgentStatus("pending", "Changing", "to create"), 3)
         shown.report("created 1g.5gb")
         await shown.close()
 
@@ -130,19 +130,19 @@ def test_every_act_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_patch_is_begun_only_once_the_next_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads may ask for it at the same moment."""
-    corner = StubCorner()
+    # Two threads may request it at the same moment.
+    informer = StubNodeInformer()
     monkeypatch.setattr(progress, "EVERY_S", 0.2)
 
     async def applying() -> None:
-        shown = Progress(cast(NodeInformer, corner), AgentStatus("pending", "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, informer), AgentStatus("pending", "Changing", "to create"), 3)
         shown._begin()
         await shown.close()
-        assert corner.written == []
+        assert informer.written == []
         await asyncio.sleep(0.25)
         shown._begin()
         shown._begin()
         await shown.close()
 
     asyncio.run(applying())
-    assert corner.written == ["to create (0/3)"]
+    assert informer.written == ["to create (0/3)"]

@@ -1,4 +1,4 @@
-"""Settings of the whole cluster: what holds while the ConfigMap cannot be understood."""
+"""Settings of the whole cluster: those in effect while the ConfigMap is invalid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = PolicySettings(Layer("no ClusterPolicy"))
 BAD = ConfigMap(data={names.SETTINGS_KEY: "version: aliquot/v1\ntimes: {check-seconds: 2}"})
 
 
-def test_what_it_said_before_holds() -> None:
+def test_the_earlier_value_holds() -> None:
     merged = MergedSettings()
     text = 'version: aliquot/v1\nmig: {config-map: ours, default-config: ""}'
     before, faults = merged.read(NONE, ConfigMap(data={names.SETTINGS_KEY: text}))

@@ -1,4 +1,4 @@
-"""Which nodes get the agent, a first wish, and GPUs out of bounds."""
+"""Nodes that get the agent or a first request, and GPUs that are reserved."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def test_reserved_gpus() -> None:
     assert found == {"n": {"0000:08:00.0", "0000:1b:00.0"}, "m": {"0000:0a:00.0"}}
     value = "0000:08:00.0,0000:1b:00.0"
     assert nodes.patch(node({}), WANTED, found["n"]).annotations == {names.RESERVED_ANNOTATION: value}
-    told = {names.RESERVED_ANNOTATION: value}
-    assert not nodes.patch(node({}, told), WANTED, found["n"])
-    assert nodes.patch(node({}, told), WantedNodeLabels(False), ()).annotations == {names.RESERVED_ANNOTATION: None}
+    reported = {names.RESERVED_ANNOTATION: value}
+    assert not nodes.patch(node({}, reported), WANTED, found["n"])
+    assert nodes.patch(node({}, reported), WantedNodeLabels(False), ()).annotations == {names.RESERVED_ANNOTATION: None}
 
 
 def test_claimed_gpus_are_reserved_as_well() -> None:
-    """After a reboot NVIDIA's driver has them first: a container that gets one then would keep it from its machine."""
+    # After a reboot NVIDIA's driver gets them first: a container that takes one then would withhold it from its VM.
     claims = msgspec.convert(
         [
             {"metadata": {"name": "a"}, "spec": {"address": "0000:0C:00.0", "nodeName": "n"}},
@@ -134,7 +134,7 @@ def test_claimed_gpus_are_reserved_as_well() -> None:
 
 
 def test_a_network_cards_claim_reserves_nothing() -> None:
-    """By its PCIDevice, which pcidevices makes, or by what our agent says of the claim."""
+    # The PCIDevice of pcidevices identifies a network card, and so does our agent's condition on the claim.
     spec = {"address": "0000:03:00.0", "nodeName": "n"}
     refused = {"conditions": [{"type": "Ready", "status": "False", "reason": "NotServed"}]}
     claims = msgspec.convert(
@@ -158,9 +158,9 @@ def test_a_network_cards_claim_reserves_nothing() -> None:
     ],
     ids=["new", "never had one", "withdrawn", "unreadable", "divided, mixed", "divided, single"],
 )
-def test_a_first_wish_is_for_nodes_that_never_had_one(
+def test_a_first_request_is_for_nodes_that_never_had_one(
     labels: dict[str, str], annotations: dict[str, str], first: bool
 ) -> None:
-    """Taking the label away is the way to say "leave it as it is"; a first wish of all-disabled would wipe the GPUs."""
+    # A user removes the label to leave the node as it is. A first request for all-disabled would wipe the GPUs.
     found = nodes.patch(node(A100 | {names.CAPABLE_LABEL: "true"} | labels, annotations), WANTED)
     assert (names.CONFIG_LABEL in found.labels) is first

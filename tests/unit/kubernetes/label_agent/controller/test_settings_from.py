@@ -1,4 +1,4 @@
-"""ClusterPolicy as settings."""
+"""Conversion of a ClusterPolicy to settings."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CHART = {
 
 
 def test_what_the_operators_chart_writes() -> None:
-    told = settings_from.read_policy(policy(CHART))
-    assert told.layer == settings.Layer(
+    reported = settings_from.read_policy(policy(CHART))
+    assert reported.layer == settings.Layer(
         "ClusterPolicy cluster-policy",
         {
             "strategy": "mixed",
@@ -49,18 +49,19 @@ def test_what_the_operators_chart_writes() -> None:
             "labels": False,
         },
     )
-    assert told.manager
-    assert [note.rpartition("the operator runs its ")[2] for note in told.notes] == [
-        "device plugin, so ours stays off",
-        "gpu-feature-discovery, so ours stays off",
+    assert reported.manager
+    assert [note.rpartition("the operator runs its ")[2] for note in reported.notes] == [
+        "device plugin, so that of Aliquot stays off",
+        "gpu-feature-discovery, so that of Aliquot stays off",
+        "MIG manager, which applies the same label: turn it off, or set mig.enabled to false in aliquot-settings",
     ]
-    assert settings.merge((told.layer,)).config_map == "custom-mig-config"
+    assert settings.merge((reported.layer,)).config_map == "custom-mig-config"
 
 
-def test_what_is_not_said_is_not_said() -> None:
-    told = settings_from.read_policy(policy({"mig": {"strategy": "single"}}))
-    assert told.layer.values == {"strategy": "single"}
-    assert not told.manager
+def test_what_is_not_given_is_not_shown() -> None:
+    reported = settings_from.read_policy(policy({"mig": {"strategy": "single"}}))
+    assert reported.layer.values == {"strategy": "single"}
+    assert not reported.manager
     assert settings_from.read_policy(policy({})).layer.values == {}
 
 
@@ -77,18 +78,24 @@ def test_an_operator_that_is_there_runs_what_is_not_switched_off() -> None:
 @pytest.mark.parametrize(
     ("spec", "note"),
     [
-        ({"mig": {"strategy": "mixd"}}, "spec.mig.strategy is 'mixd', which is none of none, single, mixed (did you"),
-        ({"migManager": {"config": {"default": "all-enabled"}}}, "spec.migManager.config.default is 'all-enabled'"),
+        (
+            {"mig": {"strategy": "mixd"}},
+            "spec.mig.strategy: 'mixd' is ignored: use one of none, single, mixed (did you",
+        ),
+        (
+            {"migManager": {"config": {"default": "all-enabled"}}},
+            "spec.migManager.config.default: 'all-enabled' is ignored",
+        ),
         ({"migManager": {"env": [{"name": "WITH_REBOOT", "value": "on"}]}}, "WITH_REBOOT must be true or false"),
     ],
 )
 def test_what_is_wrong_is_noted_and_the_rest_followed(spec: dict[str, Any], note: str) -> None:
     whole = spec | {"driver": {"enabled": False}}
-    told = settings_from.read_policy(policy(whole))
-    assert told.layer.values == {"stop_host_clients": True}
-    assert len(told.notes) == 1
-    assert note in told.notes[0]
-    assert told.notes[0].endswith(": not followed")
+    reported = settings_from.read_policy(policy(whole))
+    assert reported.layer.values == {"stop_host_clients": True}
+    assert len(reported.notes) == 1
+    assert note in reported.notes[0]
+    assert "is ignored" in reported.notes[0]
 
 
 def test_the_oldest_that_counts_is_the_one() -> None:

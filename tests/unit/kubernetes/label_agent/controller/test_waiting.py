@@ -1,4 +1,4 @@
-"""Pods that wait for ever because of a name that is nearly right: what is said of which, and how often."""
+"""Pods that are pending forever because of a misspelled name: the hint for each, and its frequency."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ SINGLE = MIXED | {names.STRATEGY_LABEL: "single"}
 SMALL, LARGE = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
 
 
-def node(labels: dict[str, str], *, name: str = "gpu-1", away: bool = False, **offered: str) -> Node:
+def node(labels: dict[str, str], *, name: str = "gpu-1", unavailable: bool = False, **offered: str) -> Node:
     capacity = {f"nvidia.com/{key.replace('__', '-').replace('_', '.')}": count for key, count in offered.items()}
-    return Node(ObjectMeta(name=name, labels=labels), NodeSpec(unschedulable=away), NodeStatus(capacity, capacity))
+    return Node(
+        ObjectMeta(name=name, labels=labels), NodeSpec(unschedulable=unavailable), NodeStatus(capacity, capacity)
+    )
 
 
 def pod(name: str = "p", uid: str = "u", resources: tuple[str, ...] = (), **spec: Any) -> PendingPod:
@@ -50,7 +52,7 @@ def wanted(given: PendingPod) -> PodDemand:
     return found
 
 
-def said(given: PendingPod, *nodes: Node, config_map: str = "") -> tuple[str, ...]:
+def messages(given: PendingPod, *nodes: Node, config_map: str = "") -> tuple[str, ...]:
     return hints(wanted(given), build_fleet(nodes), config_map)
 
 
@@ -58,7 +60,7 @@ def need(key: str, *values: str, operator: str = "In") -> dict[str, object]:
     return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
 
 
-# -- which nodes a pod would take
+# -- nodes that would accept a pod
 
 HERE = {PRODUCT: A100, "nvidia.com/gpu.count": "8", "zone": "a"}
 
@@ -121,43 +123,41 @@ def test_pods_that_are_none_of_our_business(given: PendingPod) -> None:
 
 def test_the_product_without_its_makers_name() -> None:
     given = pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"})
-    sentence = f"node selector {PRODUCT}=A100-SXM4-40GB matches no node: {A100} was probably meant"
-    assert said(given, node(MIXED), node({}, name="cpu-1")) == (sentence,)
-    assert said(given, node({PRODUCT: A30})) == ()
-    assert said(given, node(MIXED), node({PRODUCT: "A100-SXM4-40GB"}, name="odd")) == ()
+    sentence = f"node selector {PRODUCT}=A100-SXM4-40GB matches no node: did you mean {A100}?"
+    assert messages(given, node(MIXED), node({}, name="cpu-1")) == (sentence,)
+    assert messages(given, node({PRODUCT: A30})) == ()
+    assert messages(given, node(MIXED), node({PRODUCT: "A100-SXM4-40GB"}, name="odd")) == ()
 
 
 @pytest.mark.parametrize("label", ["nvidia.con/gpu.product", "nvidia.com/gpu-product", "gpu.product"])
 @pytest.mark.parametrize("value", [A100, "A100-SXM4-40GB"])
 def test_a_misspelt_label(label: str, value: str) -> None:
-    start = f"{label}={value} matches no node: {PRODUCT}={A100} was probably meant"
-    assert said(pod(nodeSelector={label: value}), node(MIXED)) == (f"node selector {start}",)
-    assert said(pod(affinity=terms([need(label, value)])), node(MIXED)) == (f"node affinity {start}",)
-    assert said(pod(nodeSelector={label: A30}), node(MIXED)) == ()
-    assert said(pod(nodeSelector={label: value}), node(MIXED), node({label: value}, name="odd")) == ()
+    start = f"{label}={value} matches no node: did you mean {PRODUCT}={A100}?"
+    assert messages(pod(nodeSelector={label: value}), node(MIXED)) == (f"node selector {start}",)
+    assert messages(pod(affinity=terms([need(label, value)])), node(MIXED)) == (f"node affinity {start}",)
+    assert messages(pod(nodeSelector={label: A30}), node(MIXED)) == ()
+    assert messages(pod(nodeSelector={label: value}), node(MIXED), node({label: value}, name="odd")) == ()
 
 
 def test_a_misspelt_config_and_a_label_that_must_be_there() -> None:
-    (sentence,) = said(pod(nodeSelector={names.CONFIG_LABEL: "all-1g.5g"}), node(MIXED))
-    assert sentence.endswith("matches no node: all-1g.5gb was probably meant")
-    (sentence,) = said(pod(affinity=terms([need("nvidia.con/mig.strategy", operator="Exists")])), node(MIXED))
-    assert (
-        sentence == "node affinity nvidia.con/mig.strategy matches no node: nvidia.com/mig.strategy was probably meant"
-    )
+    (sentence,) = messages(pod(nodeSelector={names.CONFIG_LABEL: "all-1g.5g"}), node(MIXED))
+    assert sentence.endswith("matches no node: did you mean all-1g.5gb?")
+    (sentence,) = messages(pod(affinity=terms([need("nvidia.con/mig.strategy", operator="Exists")])), node(MIXED))
+    assert sentence == "node affinity nvidia.con/mig.strategy matches no node: did you mean nvidia.com/mig.strategy?"
 
 
 def test_strategy_single_has_the_profile_in_the_name() -> None:
-    (sentence,) = said(pod(nodeSelector={PRODUCT: A30}), node({PRODUCT: f"{A30}-MIG-1g.6gb"}))
+    (sentence,) = messages(pod(nodeSelector={PRODUCT: A30}), node({PRODUCT: f"{A30}-MIG-1g.6gb"}))
     wanted = "under strategy single the MIG profile is part of the name, NVIDIA-A30-MIG-1g.6gb"
     assert sentence == f"node selector {PRODUCT}={A30} matches no node: {wanted}"
-    assert said(pod(nodeSelector={PRODUCT: A30}), node({PRODUCT: f"{A30}-MIG-INVALID"})) == ()
+    assert messages(pod(nodeSelector={PRODUCT: A30}), node({PRODUCT: f"{A30}-MIG-INVALID"})) == ()
 
 
-def test_nothing_is_said_while_one_term_fits_or_the_label_is_right_and_something_else_is_missing() -> None:
+def test_nothing_is_reported_while_one_term_fits_or_the_label_is_right_and_something_else_is_missing() -> None:
     given = pod(affinity=terms([need(PRODUCT, "A100-SXM4-40GB")], [need(PRODUCT, A100)]))
-    assert said(given, node(MIXED)) == ()
-    assert said(pod(nodeSelector={PRODUCT: A100, "zone": "b"}), node(MIXED)) == ()
-    both = said(pod(nodeSelector={PRODUCT: "a100-sxm4-40gb", "nvidia.con/mig.strategy": "mixed"}), node(MIXED))
+    assert messages(given, node(MIXED)) == ()
+    assert messages(pod(nodeSelector={PRODUCT: A100, "zone": "b"}), node(MIXED)) == ()
+    both = messages(pod(nodeSelector={PRODUCT: "a100-sxm4-40gb", "nvidia.con/mig.strategy": "mixed"}), node(MIXED))
     assert len(both) == 2
 
 
@@ -166,29 +166,29 @@ def test_nothing_is_said_while_one_term_fits_or_the_label_is_right_and_something
 
 @pytest.mark.parametrize("asked", ["nvidia.com/mig-1g.5g", "nvidia.con/mig-1g.5gb", "nvidia.com/mig-1g.7gb"])
 def test_a_resource_that_is_offered_under_another_name(asked: str) -> None:
-    sentence = f"no node offers {asked}: {SMALL} was probably meant"
-    assert said(pod(resources=(asked,)), node(MIXED, mig__1g_5gb="7")) == (sentence,)
+    sentence = f"no node offers {asked}: did you mean {SMALL}?"
+    assert messages(pod(resources=(asked,)), node(MIXED, mig__1g_5gb="7")) == (sentence,)
 
 
 def test_whole_gpus_of_another_domain() -> None:
-    sentence = "no node offers nvidia.con/gpu: nvidia.com/gpu was probably meant"
-    assert said(pod(resources=("nvidia.con/gpu",)), node({PRODUCT: A30}, gpu="4")) == (sentence,)
+    sentence = "no node offers nvidia.con/gpu: did you mean nvidia.com/gpu?"
+    assert messages(pod(resources=("nvidia.con/gpu",)), node({PRODUCT: A30}, gpu="4")) == (sentence,)
 
 
 def test_a_misspelt_resource_that_no_node_offers_yet() -> None:
-    (sentence,) = said(pod(resources=("nvidia.com/mig-3g.20g",)), node(MIXED, mig__1g_5gb="7"))
-    assert sentence == f"no node offers nvidia.com/mig-3g.20g: {LARGE} was probably meant"
+    (sentence,) = messages(pod(resources=("nvidia.com/mig-3g.20g",)), node(MIXED, mig__1g_5gb="7"))
+    assert sentence == f"no node offers nvidia.com/mig-3g.20g: did you mean {LARGE}?"
 
 
 def test_a_profile_that_a_node_can_offer() -> None:
     small = node(MIXED, mig__1g_5gb="7")
     sentence = f"no node offers {LARGE} now; gpu-1 can: kubectl label node gpu-1 {names.CONFIG_LABEL}=all-3g.20gb"
-    assert said(pod(resources=(LARGE,)), small) == (f"{sentence} --overwrite",)
-    assert said(pod(resources=("nvidia.com/mig-1g.5gb.me",)), small)[0].endswith("=all-1g.5gb.me --overwrite")
-    (sentence,) = said(pod(resources=(LARGE,)), small, config_map="team-configs")
-    assert sentence.endswith("gpu-1 can, with a named config of ConfigMap team-configs that makes 3g.20gb")
-    (sentence,) = said(pod(resources=(LARGE,)), node(SINGLE))
-    assert sentence == f"no node offers {LARGE}: gpu-1 could, under MIG strategy mixed, not single"
+    assert messages(pod(resources=(LARGE,)), small) == (f"{sentence} --overwrite",)
+    assert messages(pod(resources=("nvidia.com/mig-1g.5gb.me",)), small)[0].endswith("=all-1g.5gb.me --overwrite")
+    (sentence,) = messages(pod(resources=(LARGE,)), small, config_map="team-configs")
+    assert sentence.endswith("gpu-1 can, with a named config of ConfigMap team-configs that creates 3g.20gb")
+    (sentence,) = messages(pod(resources=(LARGE,)), node(SINGLE))
+    assert sentence == f"no node offers {LARGE}: gpu-1 could with MIG strategy mixed instead of single"
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_a_profile_that_a_node_can_offer() -> None:
     ],
 )
 def test_a_profile_that_is_there_or_on_its_way(others: list[Node]) -> None:
-    assert said(pod(resources=(LARGE,)), node(MIXED), *others) == ()
+    assert messages(pod(resources=(LARGE,)), node(MIXED), *others) == ()
 
 
 @pytest.mark.parametrize(
     "only",
     [
-        node(MIXED, away=True),
+        node(MIXED, unavailable=True),
         node(MIXED | {names.DEPLOY_LABEL: "false"}),
         node(MIXED | {names.CAPABLE_LABEL: "false"}),
         node(MIXED | {PRODUCT: A30}),
@@ -216,34 +216,34 @@ def test_a_profile_that_is_there_or_on_its_way(others: list[Node]) -> None:
     ],
 )
 def test_a_profile_that_no_node_can_offer(only: Node) -> None:
-    assert said(pod(resources=(LARGE,)), only) == ()
+    assert messages(pod(resources=(LARGE,)), only) == ()
 
 
 def test_only_nodes_that_the_pod_would_take_are_named() -> None:
     given = pod(resources=(LARGE,), nodeSelector={"kubernetes.io/hostname": "b"})
-    assert said(given, node(MIXED)) == ()
-    (sentence,) = said(given, node(MIXED), node(MIXED | {"kubernetes.io/hostname": "b"}, name="b"))
+    assert messages(given, node(MIXED)) == ()
+    (sentence,) = messages(given, node(MIXED), node(MIXED | {"kubernetes.io/hostname": "b"}, name="b"))
     assert "label node b " in sentence
-    assert said(pod(resources=("nvidia.com/mig-1c.3g.20gb",)), node(MIXED)) == ()
+    assert messages(pod(resources=("nvidia.com/mig-1c.3g.20gb",)), node(MIXED)) == ()
 
 
-# -- when, and how often
+# -- the time and number of hints
 
 
-def test_a_pod_is_told_once_after_its_patience() -> None:
+def test_a_pod_gets_one_event_after_its_patience() -> None:
     queue, nodes = PendingPodQueue(30), [node(MIXED)]
     queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 100)
     assert queue.has_recent_pods(129)
     assert queue.new_hints(build_fleet(nodes), 129) == []
-    queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 129)  # a change is no new beginning
+    queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 129)  # a change does not restart the wait
     (hint,) = queue.new_hints(build_fleet(nodes), 130)
     assert (hint.namespace, hint.name, hint.uid) == ("team", "p", "u")
     assert not queue.has_recent_pods(130)
-    assert queue.new_hints(build_fleet(nodes), 131) == [hint]  # nobody could be told yet
+    assert queue.new_hints(build_fleet(nodes), 131) == [hint]  # no hint was sent yet
     queue.record_sent(hint)
     assert queue.new_hints(build_fleet(nodes), 1000) == []
     queue.put(pod(uid="v", nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 1000)
-    queue.record_sent(hint)  # of the former one
+    queue.record_sent(hint)  # of the previous one
     assert [each.uid for each in queue.new_hints(build_fleet(nodes), 1030)] == ["v"]
 
 
@@ -257,15 +257,15 @@ def test_pods_that_go_or_were_mended_are_forgotten() -> None:
     assert queue.new_hints(build_fleet([node(MIXED)]), 100) == []
 
 
-def test_no_pod_is_told_more_than_a_few_things_however_nodes_change() -> None:
+def test_no_pod_gets_more_than_a_few_events_however_nodes_change() -> None:
     queue = PendingPodQueue(0)
     queue.put(pod(resources=(LARGE,)), 0)
-    told = []
+    logged = []
     for number in range(10):
         for hint in queue.new_hints(build_fleet([node(MIXED, name=f"gpu-{number}")]), number):
             queue.record_sent(hint)
-            told.append(hint.message)
-    assert len(told) == len(set(told)) == MAX_EVENTS
+            logged.append(hint.message)
+    assert len(logged) == len(set(logged)) == MAX_EVENTS
 
 
 def test_events_have_names_that_follow_from_what_they_say() -> None:
@@ -279,7 +279,7 @@ def test_events_have_names_that_follow_from_what_they_say() -> None:
 
 
 def test_a_node_whose_instances_are_held_is_not_proposed() -> None:
-    """Another node is; where all are in use, that is all there is to say."""
+    # Another node is proposed. If all are in use, the hint reports only that.
     given = wanted(pod(resources=(LARGE,)))
     nodes = [node(MIXED, name="gpu-1"), node(MIXED, name="gpu-2")]
     assert partitionable_nodes(given, build_fleet(nodes)) == {"gpu-1"}
@@ -313,7 +313,7 @@ def test_a_node_whose_gpus_cannot_be_read_counts_as_held(error: type[ApiError], 
 
 
 def test_of_pods_that_wait_only_those_that_demand_something_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster may have tens of thousands that wait for something else."""
+    # A cluster may have tens of thousands of pods that are pending for other reasons.
 
     async def watch(*_: object, **selected: object) -> AsyncGenerator[FullList[PendingPod] | ObjectChanged[PendingPod]]:
         assert (selected["namespace"], selected["fields"]) == ("*", UNSCHEDULED)

@@ -1,4 +1,4 @@
-"""When a wish is tried again, and how it is told why it is not met."""
+"""Retries of a request, and the message why it is not met."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
 from aliquot.errors import HardwareError, InUseError
+from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.virtual_machines.agent.retry_state import (
     BACKOFF,
     CALM_S,
@@ -33,7 +34,7 @@ def test_pauses_double_up_to_five_minutes() -> None:
     assert attempts.is_due(PCI, "a", now + BACKOFF.longest)
 
 
-def test_another_wish_is_tried_at_once_and_has_no_failures_of_the_former() -> None:
+def test_another_request_is_tried_at_once_and_has_no_failures_of_the_previous() -> None:
     attempts = RetryTracker()
     for _ in range(8):
         attempts.record_failure(PCI, failure(), 0.0)
@@ -48,14 +49,14 @@ def test_one_gpu_does_not_wait_for_another() -> None:
     assert attempts.is_due("0000:09:00.0", "a", 0.0)
 
 
-def test_the_next_is_the_first_of_those_that_are_still_wished() -> None:
+def test_the_next_is_the_first_of_those_that_are_still_requested() -> None:
     attempts = RetryTracker()
     attempts.record_failure(PCI, failure(), 0.0)
     attempts.record_failure("0000:09:00.0", failure("old"), 0.0)
     attempts.record_failure("0000:0a:00.0", failure(), 0.0)
     attempts.record_failure("0000:0a:00.0", failure(), 0.0)
-    wished = {"0000:09:00.0": "new", "0000:0a:00.0": "a"}
-    assert attempts.next_due_s(wished, 0.5) == 1.5
+    requested = {"0000:09:00.0": "new", "0000:0a:00.0": "a"}
+    assert attempts.next_due_s(requested, 0.5) == 1.5
     assert attempts.next_due_s({}, 0.5) is None
 
 
@@ -67,7 +68,7 @@ def test_what_is_only_postponed_tells_nothing_and_does_not_count() -> None:
     assert attempts.record_failure(PCI, failure(), 2.0) == BACKOFF.first
 
 
-def test_a_wish_that_is_over_is_forgotten() -> None:
+def test_a_request_that_is_over_is_forgotten() -> None:
     attempts = RetryTracker()
     attempts.record_failure(PCI, failure(), 0.0)
     attempts.retain([])
@@ -100,7 +101,7 @@ class TestJudgedBeforeAnythingIsDone:
 
     def test_the_rule_becomes_a_word_for_conditions(self) -> None:
         found = plan_result(self.plan(Blocker("NO_INSTANCE", "no room", PCI, next_step="aliquot show")), "a")
-        assert found == Result("a", False, "NoInstance", "no room | next: aliquot show")
+        assert found == Result("a", False, reason_word("NO_INSTANCE"), "no room | next: aliquot show")
 
 
 def test_errors_as_results() -> None:
@@ -111,30 +112,30 @@ def test_errors_as_results() -> None:
     assert len(error_result(HardwareError("x" * 5000), "a").message) == 1000
 
 
-def test_what_somebody_undoes_again_and_again_is_done_less_and_less_often() -> None:
-    """Two hands on one GPU: neither may wear it out, and whoever asks is told."""
+def test_what_is_reverted_again_and_again_backs_off() -> None:
+    # Two controllers change the same GPU: neither may wear it out, and the requester gets a message.
     attempts, now = RetryTracker(), 0.0
     for _ in range(MAX_REPEATS):
         assert attempts.is_due(PCI, "a", now)
         attempts.record_success(PCI, "a", now)
-        attempts.clear(PCI)  # the look after it finds the wish met
+        attempts.clear(PCI)  # the next observation finds the request met
         assert attempts.result(PCI, "a") is None
         now += 0.1
     attempts.record_success(PCI, "a", now)
     attempts.clear(PCI)
     assert not attempts.is_due(PCI, "a", now)
     assert attempts.next_due_s({PCI: "a"}, now) == BACKOFF.first
-    told = attempts.result(PCI, "a")
-    assert told is not None
-    assert (told.ok, told.reason) == (False, "Undone")
-    assert attempts.is_due(PCI, "b", now), "another wish is free of it"
+    reported = attempts.result(PCI, "a")
+    assert reported is not None
+    assert (reported.ok, reported.reason) == (False, "Undone")
+    assert attempts.is_due(PCI, "b", now), "another request is not delayed"
     assert attempts.is_due(PCI, "a", now + BACKOFF.first)
     for _ in range(12):
         attempts.record_success(PCI, "a", now)
     assert attempts.next_due_s({PCI: "a"}, now) == BACKOFF.longest
 
 
-def test_the_same_wish_long_afterwards_is_nothing_odd() -> None:
+def test_the_same_request_long_afterwards_is_nothing_odd() -> None:
     attempts = RetryTracker()
     for turn in range(20):
         now = turn * (CALM_S + 1)

@@ -1,4 +1,4 @@
-"""What kubelet gave to a pod counts as held before the virtual machine has opened it."""
+"""Devices that the kubelet allocated to a pod: they count as held before the VM has opened them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_whole_gpu_by_its_address() -> None:
     assert with_pod_holders(HERE, [use(PCI)]).gpus[0].holders == (POD,)
 
 
-def test_nobody_else_changes_and_the_fingerprint_stays() -> None:
+def test_no_other_process_changes_and_the_fingerprint_stays() -> None:
     assert with_pod_holders(HERE, []) is HERE
     assert with_pod_holders(HERE, [use("other")]) == HERE
     assert with_pod_holders(HERE, [use("uuid-1", TWO, PCI)]).fingerprint == HERE.fingerprint
@@ -81,7 +81,7 @@ def test_what_ends_with_a_plan() -> None:
     assert plan() == frozenset()
 
 
-# -- containers beside virtual machines
+# -- containers next to VMs
 
 SLICED = msgspec.structs.replace(
     HERE,

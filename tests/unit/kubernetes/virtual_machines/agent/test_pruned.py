@@ -1,4 +1,4 @@
-"""Definitions that are not ours drop what we write: that is said, and not written for ever."""
+"""CRDs of other products may drop fields that the agent writes: it reports that, and does not write forever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIND, NAME = "SRIOVGPUDevice", "n-000008000"
 
 
 class Server:
-    """An API server with one object. ``drops`` are the fields of a status that its definition does not have."""
+    """An API server with one object. ``drops`` are the fields of a status that its CRD lacks."""
 
     def __init__(self) -> None:
         self.drops = {"conditions", "observedGeneration"}
@@ -34,23 +34,23 @@ class Server:
 
 
 class Bed:
-    """Stands in for the corner, too."""
+    """A stub that also replaces the informer."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.api = Server()
-        self._shelf = Informer(SRIOVGPUDevice)
+        self._informer = Informer(SRIOVGPUDevice)
         self.writer = ObjectWriter(
-            cast(NodeDeviceInformers, self), self._told, lambda verb, kind: None, PrunedFields(lambda: self.now)
+            cast(NodeDeviceInformers, self), self._reported, lambda verb, kind: None, PrunedFields(lambda: self.now)
         )
 
     def informer(self, kind: str) -> Informer[SRIOVGPUDevice]:
-        return self._shelf
+        return self._informer
 
-    async def _told(self, former: object, now: object) -> None: ...
+    async def _reported(self, previous: object, now: object) -> None: ...
 
     def observe(self, **status: object) -> bool:
-        """One look at which this should be said beside a condition; whether anything was written."""
+        """Run one observation that should report this next to a condition. Return whether anything was written."""
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": str(self.now)}
         body = {"status": {"conditions": [ready], "observedGeneration": 1, **status}}
         self.writer.begin_round()
@@ -77,7 +77,7 @@ def test_what_the_definition_has_is_written_all_the_same() -> None:
     bed.observe()
     assert bed.observe(vfAddresses=["0000:08:00.4"])
     assert bed.api.asked[-1] == {"vfAddresses"}
-    assert bed.observe(vfAddresses=None), "and taken away"
+    assert bed.observe(vfAddresses=None), "and removed"
 
 
 def test_it_is_whole_again_soon_after_the_definitions_are() -> None:

@@ -1,4 +1,4 @@
-"""Harvester's own agent on this node is seen whatever its pod is called."""
+"""Detection of Harvester's own agent on this node, whatever its pod is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given away between a look and an act is not taken, and a silent kubelet ends nothing."""
+"""Devices that are allocated between an observation and an action are not taken, and a silent kubelet ends nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
 from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, RoundResult
 from aliquot.kubernetes.virtual_machines.agent.retry_state import MAX_REPEATS
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
-from support.simworld import Node
+from support.simnodes import Node
 
 PCI, ONE = "0000:01:00.0", "0000:01:00.4"
 LAUNCHER = Pod(metadata=ObjectMeta(name="virt-launcher-desk", namespace="vms"), status=PodStatus(phase="Running"))
@@ -35,7 +35,7 @@ class Pods:
 
 
 class Quiet:
-    """A corner in which nothing is written."""
+    """An informer in which nothing is written."""
 
     name = "n"
     pods = Pods()
@@ -45,7 +45,7 @@ class Quiet:
 
 
 class OnePlan:
-    """A machine with one vGPU; ``applied`` are the plans that reached it."""
+    """A host with one vGPU. ``applied`` are the plans that reached it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -63,7 +63,7 @@ class OnePlan:
 
 
 class Hands:
-    """Device plugins. ``young`` is what they say to have given away just now; ``held`` what they were told."""
+    """Device plugins. ``young`` are the devices that they just allocated. ``held`` are the ids of each call."""
 
     def __init__(self, young: frozenset[str] = frozenset()) -> None:
         self.young = young
@@ -78,7 +78,7 @@ class Hands:
 
 
 class Bed:
-    """``answers`` are kubelet's, one after the other; the last one again and again."""
+    """``answers`` are the kubelet's, in order. The last one repeats."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         node = Node("a2:vfio", directory=str(folder))
@@ -89,8 +89,8 @@ class Bed:
         self.hands = Hands()
         self.answers: list[Sequence[PodDeviceUse] | AliquotError] = [()]
         self.results: list[dict[str, Result]] = []
-        wish = DesiredGpu(PCI, None, instances=(), vgpus=())
-        monkeypatch.setattr(module, "intents", lambda view, objects: (Intent(PCI, wish),))
+        desired_gpu = DesiredGpu(PCI, None, instances=(), vgpus=())
+        monkeypatch.setattr(module, "intents", lambda view, objects: (Intent(PCI, desired_gpu),))
         monkeypatch.setattr(module, "changes", self._changes)
         monkeypatch.setattr(module, "ALLOCATION_SETTLE_S", 0.0)
 
@@ -114,13 +114,13 @@ class Bed:
         async def boot() -> str:
             return "boot"
 
-        async def told(former: Any, now: Any) -> None: ...
+        async def reported(previous: Any, now: Any) -> None: ...
 
-        corner = cast(NodeDeviceInformers, Quiet())
-        writer = ObjectWriter(corner, told, lambda verb, kind: None)
+        informer = cast(NodeDeviceInformers, Quiet())
+        writer = ObjectWriter(informer, reported, lambda verb, kind: None)
         machine = cast(HostGpus, self.machine)
         return Reconciler(
-            corner,
+            informer,
             machine,
             writer,
             DevicesAgentMetrics("n"),
@@ -139,13 +139,13 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
 GIVEN = (PodDeviceUse("vms", "virt-launcher-desk", "compute", (ONE,)),)
 
 
-def test_a_vgpu_that_nobody_has_goes_and_is_withheld_meanwhile(bed: Bed) -> None:
+def test_an_idle_vgpu_goes_and_is_withheld_meanwhile(bed: Bed) -> None:
     assert bed.round().changed
     assert len(bed.machine.applied) == 1
     assert [ONE in ids for ids in bed.hands.held] == [True, False]
 
 
-def test_one_that_kubelet_gave_away_stays_and_its_pod_is_named(bed: Bed) -> None:
+def test_one_that_kubelet_allocated_stays_and_its_pod_is_named(bed: Bed) -> None:
     bed.answers = [GIVEN]
     assert not bed.round().changed
     assert bed.machine.applied == []
@@ -153,9 +153,9 @@ def test_one_that_kubelet_gave_away_stays_and_its_pod_is_named(bed: Bed) -> None
     assert "virt-launcher-desk" in bed.results[-1][PCI].message
 
 
-def test_one_that_is_given_away_between_look_and_act_stays(bed: Bed) -> None:
+def test_one_that_is_allocated_between_observation_and_action_stays(bed: Bed) -> None:
     bed.answers = [(), GIVEN]
-    assert bed.round().changed, "looked at again at once"
+    assert bed.round().changed, "observed again immediately"
     assert bed.machine.applied == []
     assert bed.hands.held[-1] == frozenset(), "nothing is withheld any more"
 
@@ -176,7 +176,7 @@ def test_a_pod_that_has_ended_holds_nothing(bed: Bed, monkeypatch: pytest.Monkey
     assert len(bed.machine.applied) == 1
 
 
-def test_a_failure_is_told_and_waits(bed: Bed) -> None:
+def test_a_failure_is_reported_and_waits(bed: Bed) -> None:
     work = bed.work()
     asyncio.run(work.reconcile())
     later = asyncio.run(work.reconcile())
@@ -194,8 +194,8 @@ def test_a_machine_that_changed_meanwhile_is_no_failure(bed: Bed) -> None:
     assert bed.results[-1] == {}
 
 
-def test_what_somebody_undoes_at_once_is_not_done_for_ever(bed: Bed) -> None:
-    """Another hand that puts it back each time: without a pause, the GPU would be changed some times a second."""
+def test_what_is_reverted_at_once_is_not_done_for_ever(bed: Bed) -> None:
+    # Another controller reverts it each time. Without back-off, the GPU would change several times a second.
     bed.machine.undone = True
     work = bed.work()
 

@@ -1,4 +1,4 @@
-"""What docs/capacity.md speaks of: its commands are typed by the tests of the docs, its names are held here."""
+"""Names in docs/capacity.md are checked here. The tests of the docs run its commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_who_has_one_and_who_waits_is_printed_below_the_counts() -> None:
 def test_a_refusal_says_what_is_asked_there_taken_and_waited_for() -> None:
     found = fit(measure(SEEN), [VmDemand("default", f"m{n}", {A2_4Q: 2}) for n in range(3)])
     assert found.sentence == (
-        f"6 of {A2_4Q} are asked for, 1 can still be allocated (3 in the cluster, 1 allocated, 1 waited for)"
+        f"6 of {A2_4Q} are requested, 1 can still be allocated (3 in the cluster, 1 allocated, 1 pending)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The pages that pollers read, without a server."""
+"""Pages for pollers, without a server."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Clock:
 
 
 def made(clock: Clock | None = None) -> VmClusterInformers:
-    """One node with 4, one machine of cluster blue that has one of them."""
-    world = VmClusterInformers(Informer(Node), Informer(SRIOVGPUDevice), lambda: None, clock=clock or Clock())
+    """Build one node with 4 vGPUs, and a VM of cluster blue that has one of them."""
+    informers = VmClusterInformers(Informer(Node), Informer(SRIOVGPUDevice), lambda: None, clock=clock or Clock())
     labels = {CLUSTER_LABEL: "blue"}
-    for informer in world.all_informers:
+    for informer in informers.all_informers:
         informer.apply(FullList(()))
-    world.nodes.apply(FullList((node("n1", {A2_4Q: 4}),)))
-    world.vms.apply(FullList((machine("a", A2_4Q, labels=labels),)))
-    world.instances.apply(FullList((instance("a", "n1", A2_4Q, labels=labels),)))
-    return world
+    informers.nodes.apply(FullList((node("n1", {A2_4Q: 4}),)))
+    informers.vms.apply(FullList((machine("a", A2_4Q, labels=labels),)))
+    informers.instances.apply(FullList((instance("a", "n1", A2_4Q, labels=labels),)))
+    return informers
 
 
-def ask(world: VmClusterInformers, path: str, **query: str) -> tuple[int, Any]:
-    status, kind, body, _ = CapacityPages(world).by_path[path](query)
+def ask(informers: VmClusterInformers, path: str, **query: str) -> tuple[int, Any]:
+    status, kind, body, _ = CapacityPages(informers).by_path[path](query)
     assert kind == "application/json"
     return status, msgspec.json.decode(body)
 
@@ -55,13 +55,13 @@ def test_what_is_left() -> None:
 
 @pytest.mark.parametrize("word", ["cluster", "clusters"])
 def test_what_rancher_asks(word: str) -> None:
-    world = made()
-    assert ask(world, f"/v1/harvester/{word}")[1]["data"][0]["id"] == "local"
-    status, body = ask(world, f"/v1/harvester/{word}/local")
+    environment = made()
+    assert ask(environment, f"/v1/harvester/{word}")[1]["data"][0]["id"] == "local"
+    status, body = ask(environment, f"/v1/harvester/{word}/local")
     link = body["links"]["deviceCapacity"]
     path, _, query = link.partition("?")
     assert (status, query) == (200, "link=deviceCapacity")
-    assert ask(world, path, link="deviceCapacity") == (200, {A2_4Q: "3"})
+    assert ask(environment, path, link="deviceCapacity") == (200, {A2_4Q: "3"})
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_whether_machines_fit(query: dict[str, str], fits: bool) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({}, "nothing is asked for"),
-        ({"resource": A2_4Q, "count": "x"}, "count=x is no number"),
-        ({"resource": A2_4Q, "count": "-1"}, "no number"),
-        ({"resource": A2_4Q, "machines": "9999999"}, "no number"),
-        ({"resource": A2_4Q, "machines": "5000"}, "5000 machines: 0 to 1000"),
+        ({}, "no device is requested"),
+        ({"resource": A2_4Q, "count": "x"}, "count=x is not a number"),
+        ({"resource": A2_4Q, "count": "-1"}, "not a number"),
+        ({"resource": A2_4Q, "machines": "9999999"}, "not a number"),
+        ({"resource": A2_4Q, "machines": "5000"}, "5000 machines: the number must be 0 to 1000"),
         ({"vgpuInfo": "{"}, "vgpuInfo cannot be read"),
-        ({"vgpuinfo": SENT}, "vgpuinfo: not a parameter"),
+        ({"vgpuinfo": SENT}, "vgpuinfo: unknown parameter"),
     ],
 )
-def test_a_question_that_is_none_is_told_so(query: dict[str, str], message: str) -> None:
+def test_an_invalid_question_is_reported(query: dict[str, str], message: str) -> None:
     status, body = ask(made(), "/v1/capacity/fit", **query)
     assert (status, body["kind"]) == (400, "Error")
     assert message in body["message"]
@@ -104,63 +104,63 @@ def test_a_question_that_is_none_is_told_so(query: dict[str, str], message: str)
 @pytest.mark.parametrize(
     "path", ["/v1/capacity", "/v1/capacity/fit", "/v1/harvester/cluster", "/v1/harvester/cluster/local"]
 )
-def test_before_everything_was_read_nobody_is_told_zero(path: str) -> None:
-    world = made()
-    world.instances.synced = False
-    status, body = ask(world, path, resource=A2_4Q)
+def test_before_everything_was_read_zero_is_not_reported(path: str) -> None:
+    environment = made()
+    environment.instances.synced = False
+    status, body = ask(environment, path, resource=A2_4Q)
     assert (status, body["kind"]) == (503, "Error")
-    world.instances.unavailable = "user x lacks the right to list virtualmachineinstances.kubevirt.io"
-    assert ask(world, path, resource=A2_4Q)[1]["message"].startswith("user x lacks the right")
+    environment.instances.unavailable = "user x lacks permission to list virtualmachineinstances.kubevirt.io"
+    assert ask(environment, path, resource=A2_4Q)[1]["message"].startswith("user x lacks permission")
 
 
 def test_a_machine_that_was_let_in_counts_until_it_is_seen_or_given_up() -> None:
     clock = Clock()
-    world = made(clock)
-    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
-    assert world.capacity().resources[A2_4Q].allocatable == 1
+    environment = made(clock)
+    environment.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    assert environment.capacity().resources[A2_4Q].allocatable == 1
     clock.now += 60
-    assert world.capacity().resources[A2_4Q].allocatable == 3
-    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
-    world.vms.apply(ObjectChanged(machine("b", A2_4Q, A2_4Q)))
+    assert environment.capacity().resources[A2_4Q].allocatable == 3
+    environment.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    environment.vms.apply(ObjectChanged(machine("b", A2_4Q, A2_4Q)))
     clock.now += 60
-    assert world.capacity().resources[A2_4Q].allocatable == 1
+    assert environment.capacity().resources[A2_4Q].allocatable == 1
 
 
 def test_a_machine_that_was_let_in_and_deleted_counts_no_more() -> None:
-    world = made()
-    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
-    world.vms.apply(ObjectChanged(machine("b", A2_4Q)))
-    world.vms.apply(ObjectDeleted(machine("b", A2_4Q)))
-    assert world.capacity().resources[A2_4Q].allocatable == 3
+    environment = made()
+    environment.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    environment.vms.apply(ObjectChanged(machine("b", A2_4Q)))
+    environment.vms.apply(ObjectDeleted(machine("b", A2_4Q)))
+    assert environment.capacity().resources[A2_4Q].allocatable == 3
 
 
 def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admission() -> None:
-    world = made()
-    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    environment = made()
+    environment.reserve(VmDemand("default", "b", {A2_4Q: 2}))
 
-    def told(*resources: str, **more: Any) -> int:
-        world.vms.apply(ObjectChanged(machine("b", *resources, **more)))
-        return world.capacity().resources[A2_4Q].allocatable
+    def reported(*resources: str, **more: Any) -> int:
+        environment.vms.apply(ObjectChanged(machine("b", *resources, **more)))
+        return environment.capacity().resources[A2_4Q].allocatable
 
-    assert told(A2_4Q) == 1, "an older sight of it: what it was admitted with is still to come"
-    assert told(A2_4Q, A2_4Q) == 1
-    assert told(A2_4Q) == 2
-    assert told(A2_4Q, strategy="Halted") == 3
+    assert reported(A2_4Q) == 1, "an older state of it: the admitted devices are still to come"
+    assert reported(A2_4Q, A2_4Q) == 1
+    assert reported(A2_4Q) == 2
+    assert reported(A2_4Q, strategy="Halted") == 3
 
 
 def test_a_stopped_machine_that_was_let_start_counts_before_it_shows() -> None:
-    world = made()
-    world.reserve(VmDemand("default", "b", {A2_4Q: 1}))
-    world.vms.apply(ObjectChanged(machine("b", A2_4Q, strategy="Halted")))
-    assert world.capacity().resources[A2_4Q].allocatable == 2
+    environment = made()
+    environment.reserve(VmDemand("default", "b", {A2_4Q: 1}))
+    environment.vms.apply(ObjectChanged(machine("b", A2_4Q, strategy="Halted")))
+    assert environment.capacity().resources[A2_4Q].allocatable == 2
 
 
 def test_figures_for_prometheus_are_those_of_the_moment() -> None:
-    world, registry = made(), CollectorRegistry()
-    registry.register(CapacityCollector(world))
+    environment, registry = made(), CollectorRegistry()
+    registry.register(CapacityCollector(environment))
     name = "aliquot_controller_vm_devices"
     assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 3
-    world.reserve(VmDemand("default", "b", {A2_4Q: 1}))
+    environment.reserve(VmDemand("default", "b", {A2_4Q: 1}))
     assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 2
-    world.nodes.synced = False
+    environment.nodes.synced = False
     assert generate_latest(registry) == b""

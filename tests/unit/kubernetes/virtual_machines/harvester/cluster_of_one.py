@@ -1,7 +1,7 @@
-"""A simulated node and its objects, side by side in this process: what the devices agent does, without API server.
+"""A simulated node and its objects in this process: the work of the devices agent without an API server.
 
-``Store`` keeps objects as JSON and takes changes as an API server does (merge patches, generations, finalizers);
-``One`` looks, writes what is not true, carries out one wish, and looks again.
+``Store`` keeps objects as JSON and applies changes as an API server does (merge patches, generations, finalizers).
+``One`` observes, writes outdated objects, executes one request, and observes again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, in
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
 from aliquot.kubernetes.virtual_machines.harvester.reasons import blocker_verdict
-from support.simworld import Node
+from support.simnodes import Node
 from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
 
 JSON = dict[str, Any]
 NOW = 1_700_000_000.0
-SHELVES = {
+PLURALS = {
     "SRIOVGPUDevice": "gpus",
     "VGPUDevice": "vgpus",
     "MigConfiguration": "migs",
@@ -43,7 +43,7 @@ NAMES = pci_names(())
 
 
 def merged(value: Any, patch: Any) -> Any:
-    """A merge patch (RFC 7386) applied."""
+    """Return a value after a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     out = dict(value) if isinstance(value, dict) else {}
@@ -56,7 +56,7 @@ def merged(value: Any, patch: Any) -> Any:
 
 
 class Store:
-    """The objects of one node. ``written`` are all changes ever taken."""
+    """The objects of one node. ``written`` are all changes that the store accepted."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], JSON] = {}
@@ -79,7 +79,7 @@ class Store:
         self.objects[kind, name].pop("status", None)  # a subresource: the server drops it
 
     def patch(self, kind: str, name: str, patch: JSON) -> None:
-        """What a user does with ``kubectl patch --type merge``."""
+        """Apply a patch as ``kubectl patch --type merge`` does."""
         before = self.objects[kind, name]
         after = merged(before, {k: v for k, v in patch.items() if k != "status"})
         if after["spec"] != before["spec"]:
@@ -115,14 +115,14 @@ class Store:
             self.objects[kind, name] = body
 
     def typed(self) -> Objects:
-        shelves: dict[str, dict[str, Any]] = {shelf: {} for shelf in SHELVES.values()}
+        stores: dict[str, dict[str, Any]] = {plural: {} for plural in PLURALS.values()}
         for (kind, name), body in self.objects.items():
-            shelves[SHELVES[kind]][name] = msgspec.convert(body, self._kinds[kind])
-        return Objects(**shelves)
+            stores[PLURALS[kind]][name] = msgspec.convert(body, self._kinds[kind])
+        return Objects(**stores)
 
 
 class Tweaked(Node):
-    """A simulated node whose first GPU lies at an address, with the UUID of a real one where that matters."""
+    """A simulated node whose first GPU has a given address, with the UUID of a real one if that matters."""
 
     def __init__(self, template: str, directory: str, address: str | None) -> None:
         super().__init__(template, directory=directory)
@@ -133,7 +133,7 @@ class Tweaked(Node):
 
 
 class One:
-    """A node with its objects. ``blind`` is why no driver answers, "" where one does."""
+    """A node with its objects. ``blind`` is the reason why no driver answers, or "" if one does."""
 
     def __init__(self, template: str, directory: Path, name: str = "node", address: str | None = None) -> None:
         self.name = name
@@ -143,7 +143,7 @@ class One:
         self.blind = ""
         self.now = NOW
 
-    # -- what the agent does
+    # -- the agent's actions
 
     def view(self) -> NodeView:
         inventory: Inventory | None = None if self.blind else self.node.whole.read()
@@ -153,12 +153,12 @@ class One:
             now=self.now,
             functions=scan(self.node.files, NAMES),
             inventory=inventory,
-            reason="DriverNotReady" if self.blind else "",
+            reason="DriverPodNotReady" if self.blind else "",
             driver_error=self.blind,
         )
 
     def publish(self) -> int:
-        """Writes until all is true; how many changes that took."""
+        """Write until all objects are current. Return the number of changes."""
         count = 0
         for _ in range(6):
             view, objects = self.view(), self.store.typed()
@@ -174,14 +174,14 @@ class One:
         return intents(self.view(), self.store.typed())
 
     def act(self) -> bool:
-        """Carries out every wish that asks for something; whether anything was done."""
+        """Execute every request that needs a change. Return whether there was one."""
         done = False
         for intent in self.intents():
             if intent.desired is not None:
-                done = self._carry_out(intent) or done
+                done = self._execute(intent) or done
         return done
 
-    def _carry_out(self, intent: Intent) -> bool:
+    def _execute(self, intent: Intent) -> bool:
         assert intent.desired is not None
         made = plan(self.node.whole.read(), Desired((intent.desired,)))
         if made.blockers:
@@ -205,22 +205,22 @@ class One:
         return True
 
     def settle(self) -> One:
-        """Rounds until there is nothing to write and nothing to do."""
+        """Run rounds until there is nothing to write and nothing to do."""
         for _ in range(8):
             wrote, did = self.publish(), self.act()
             if not wrote and not did:
                 return self
         raise AssertionError("it does not come to rest")
 
-    # -- what people and the machine do
+    # -- actions of users and of the host
 
     def kubectl(self, kind: str, name: str, **spec: object) -> One:
-        """``kubectl patch KIND NAME --type merge`` with some fields of the spec, then the agent's rounds."""
+        """Run ``kubectl patch KIND NAME --type merge`` with some fields of the spec, then the agent's rounds."""
         self.store.patch(kind, name, {"spec": spec})
         return self.settle()
 
     def mark(self, kind: str, name: str, key: str, value: str | None) -> One:
-        """``kubectl annotate``."""
+        """Run ``kubectl annotate``."""
         self.store.patch(kind, name, {"metadata": {"annotations": {key: value}}})
         return self.settle()
 
@@ -237,7 +237,7 @@ class One:
         return self
 
     def make_by_hand(self, address: str, type_id: int, uuid: str = "") -> None:
-        """A vGPU that somebody makes with echo: an mdev, or a type written to the function."""
+        """Create a vGPU as a user does with echo: an mdev, or a type written to the function."""
         folder = f"/sys/bus/pci/devices/{address}"
         if uuid:
             self.node.files.write(f"{folder}/mdev_supported_types/nvidia-{type_id}/create", f"{uuid}\n")
@@ -245,15 +245,15 @@ class One:
             self.node.files.write(f"{folder}/nvidia/current_vgpu_type", f"{type_id}\n")
 
     def functions_by_hand(self, on: bool) -> None:
-        """``sriov-manage`` typed by somebody."""
+        """Run ``sriov-manage`` as a user does."""
         memory = self.node.backend.memory
-        memory.link.close()  # the driver lets a GPU go only where nobody has NVML open
-        told = self.control("sriov-manage", action="-e" if on else "-d", address="ALL")
+        memory.link.close()  # the driver releases a GPU only if no process has NVML open
+        reported = self.control("sriov-manage", action="-e" if on else "-d", address="ALL")
         memory.link = memory.open(100)
-        assert told["rc"] == 0, told
+        assert reported["rc"] == 0, reported
 
     def instance_by_hand(self, profile: int, start: int, size: int, gpu: int = 0) -> int:
-        """``nvidia-smi mig -cgi ID:START -C``, without the compute instance."""
+        """Run ``nvidia-smi mig -cgi ID:START -C``, without the compute instance."""
         made = self.node.backend.memory.create(profile, (start, size), gpu)
         assert made > 0, f"refused with {-made}"
         return made
@@ -267,7 +267,7 @@ class One:
     def stop_vm(self) -> None:
         self.control("vm-stop", name="guest")
 
-    # -- what is seen
+    # -- the visible state
 
     def name_of(self, address: str) -> str:
         return object_name(self.name, address)
@@ -282,7 +282,7 @@ class One:
         return self.store.get("MigConfiguration", self.name_of(address))
 
     def live(self) -> dict[str, str]:
-        """The vGPUs that exist: type by virtual function."""
+        """Return the types of existing vGPUs by virtual function."""
         return {v.function: v.type for g in self.node.whole.read().gpus for v in g.vgpus}
 
     def instances(self) -> list[str]:
@@ -290,7 +290,7 @@ class One:
 
 
 def ready(body: JSON, kind: str = "Ready") -> tuple[str, str]:
-    """Status and reason of a condition."""
+    """Return the status and the reason of a condition."""
     found = next(c for c in body["status"]["conditions"] if c["type"] == kind)
     return found["status"], found["reason"]
 
@@ -300,7 +300,7 @@ def message(body: JSON) -> str:
 
 
 def shown(body: JSON) -> JSON:
-    """An object as the original shows it: without what is ours, and what no two servers agree on."""
+    """Return an object as the original shows it: without our fields, and without values that differ between servers."""
     ours = ("conditions", "observedGeneration", "appliedBoot", "differences")
     meta = {k: v for k, v in body["metadata"].items() if k in ("name", "labels", "ownerReferences")}
     status = {k: v for k, v in body.get("status", {}).items() if k not in ours}

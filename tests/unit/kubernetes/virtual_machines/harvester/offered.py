@@ -1,4 +1,4 @@
-"""Looks at nodes with vGPUs in both kernel worlds, and Harvester's objects for them, made by hand."""
+"""Observations of nodes with vGPUs of both vGPU frameworks, and hand-made Harvester objects for them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NODE = "harvester-kgd9c"
 replace = msgspec.structs.replace
 
 
-def card(product: str, *made: tuple[str, int], pci: str = "0000:08:00.0") -> Gpu:
-    """A GPU in SR-IOV with vGPUs: type (``4A``) and number of the function."""
+def make_gpu(product: str, *made: tuple[str, int], pci: str = "0000:08:00.0") -> Gpu:
+    """Build a GPU in SR-IOV with vGPUs: type (``4A``) and number of the function."""
     return having(gpu(product, pci=pci), *((kind(product, short), number) for short, number in made))
 
 
-def view(*cards: Gpu, driver: bool = True, numa: int | None = 1) -> NodeView:
-    """A look at a node with these GPUs."""
+def view(*gpus: Gpu, driver: bool = True, numa: int | None = 1) -> NodeView:
+    """Build an observation of a node with these GPUs."""
     seen = []
-    for each in cards:
+    for each in gpus:
         driver_word = each.virtual.driver if each.virtual is not None else ""
         seen.append(
             PciFunction(each.pci, "10de", "25b6", "0302", iommu_group=38, driver=driver_word, numa=numa, gpu=True)
@@ -42,14 +42,14 @@ def view(*cards: Gpu, driver: bool = True, numa: int | None = 1) -> NodeView:
             PciFunction(f.pci, "10de", "25b6", "0302", iommu_group=f.iommu_group, driver="nvidia", physfn=each.pci)
             for f in (each.virtual.functions if each.virtual is not None else ())
         ]
-    inventory = node(*cards) if driver else None
+    inventory = node(*gpus) if driver else None
     return NodeView(node=NODE, boot="b", now=0.0, functions=tuple(seen), inventory=inventory)
 
 
-def vgpus(*cards: Gpu) -> dict[str, VGPUDevice]:
-    """The objects of every function of these GPUs, as they are when all wishes are met."""
+def vgpus(*gpus: Gpu) -> dict[str, VGPUDevice]:
+    """Build the objects of every function of these GPUs, as they are when all requests are met."""
     found = {}
-    for each in cards:
+    for each in gpus:
         vendor = each.virtual is not None and each.virtual.framework == "vendor-vfio"
         made = {v.function: v for v in each.vgpus}
         for function in functions(len(each.virtual.functions) if each.virtual else 0, each.pci):
@@ -66,7 +66,7 @@ def vgpus(*cards: Gpu) -> dict[str, VGPUDevice]:
 
 
 def passed(pci: str, resource: str, *, bound: bool = True) -> Objects:
-    """A function that a user claimed."""
+    """Build the objects of a function that a user claimed."""
     name = names.object_name(NODE, pci)
     meta = ObjectMeta(name=name, uid=name)
     claim = PCIDeviceClaim(
@@ -78,4 +78,4 @@ def passed(pci: str, resource: str, *, bound: bool = True) -> Objects:
     return Objects(functions={name: device}, claims={name: claim})
 
 
-__all__ = ["NODE", "address", "card", "passed", "replace", "vgpus", "view"]
+__all__ = ["NODE", "address", "make_gpu", "passed", "replace", "vgpus", "view"]

@@ -37,7 +37,7 @@ def driver(one: One, address: str = PCI) -> str:
     return next(f.driver for f in one.view().functions if f.address == address)
 
 
-def test_a_gpu_is_handed_out_whole_and_taken_back(a2: One) -> None:
+def test_a_gpu_is_passed_through_whole_and_taken_back(a2: One) -> None:
     claim(a2)
     assert driver(a2) == "vfio-pci"
     body = a2.store.get("PCIDeviceClaim", NAME)
@@ -65,7 +65,7 @@ def test_a_machine_keeps_the_gpu_that_it_has(a2: One) -> None:
     assert a2.store.of("PCIDeviceClaim") == {}
 
 
-def test_a_gpu_with_virtual_functions_is_not_handed_out(a2: One) -> None:
+def test_a_gpu_with_virtual_functions_is_not_passed_through(a2: One) -> None:
     a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
     claim(a2)
     body = a2.store.get("PCIDeviceClaim", NAME)
@@ -78,7 +78,7 @@ def test_a_gpu_with_virtual_functions_is_not_handed_out(a2: One) -> None:
     assert ready(a2.store.get("PCIDeviceClaim", NAME)) == ("True", "PassedThrough")
 
 
-def test_a_gpu_that_is_handed_out_gets_no_virtual_functions(a2: One) -> None:
+def test_a_gpu_that_is_passed_through_gets_no_virtual_functions(a2: One) -> None:
     claim(a2)
     a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
     assert ready(a2.device(PCI)) == ("False", "Claimed")
@@ -101,7 +101,7 @@ def test_a_claim_waits_for_a_vgpu_in_use(a2: One) -> None:
 
 
 def test_a_claimed_gpu_without_an_object_gets_none(tmp_path: Path) -> None:
-    """As the original: it is created once the claim is gone."""
+    # As in the original: it is created once the claim is gone.
     one = One("a2:mdev", tmp_path, "n", PCI)
     claim(one)
     assert one.store.of("SRIOVGPUDevice") == {}
@@ -125,16 +125,16 @@ def test_a_gpu_without_iommu_says_so(tmp_path: Path) -> None:
     assert "IOMMU" in message(one.store.get("PCIDeviceClaim", NAME))
 
 
-def test_a_stranger_in_the_group_is_named(tmp_path: Path) -> None:
+def test_an_unrelated_device_in_the_group_is_named(tmp_path: Path) -> None:
     one = One("a2:mdev:grouped", tmp_path, "n", PCI).settle()
     claim(one)
     body = one.store.get("PCIDeviceClaim", NAME)
     assert ready(body)[0] == "False"
     assert driver(one) == "nvidia"
-    stranger = next(f for f in one.view().functions if f.vendor_id != "10de")
-    assert stranger.address in message(body)
-    claim(one, stranger.address)
-    assert ready(one.store.get("PCIDeviceClaim", one.name_of(stranger.address))) == ("False", "NotAGpu")
+    unrelated = next(f for f in one.view().functions if f.vendor_id != "10de")
+    assert unrelated.address in message(body)
+    claim(one, unrelated.address)
+    assert ready(one.store.get("PCIDeviceClaim", one.name_of(unrelated.address))) == ("False", "NotAGpu")
 
 
 def test_a_virtual_function_is_claimed_through_its_vgpudevice(a2: One) -> None:
@@ -146,8 +146,8 @@ def test_a_virtual_function_is_claimed_through_its_vgpudevice(a2: One) -> None:
     assert a2.store.of("PCIDeviceClaim") == {}
 
 
-def test_a_network_cards_claim_says_that_nobody_serves_it_and_can_be_deleted(a2: One) -> None:
-    """Also the one that pcidevices left, with its finalizer: what that wrote of the driver stays."""
+def test_a_network_cards_claim_says_that_it_is_not_served_and_can_be_deleted(a2: One) -> None:
+    # This includes a claim that pcidevices left, with its finalizer: its driver fields stay.
     claim(a2, "0000:03:00.0")
     body = a2.store.get("PCIDeviceClaim", "n-000003000")
     assert ready(body) == ("False", "NotServed")
@@ -172,10 +172,10 @@ def test_without_resource_pooling_each_device_is_a_resource_of_its_own(a2: One) 
     assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
 
 
-def test_no_driver_says_why_the_gpu_is_not_handed_out(a2: One) -> None:
+def test_no_driver_says_why_the_gpu_is_not_passed_through(a2: One) -> None:
     a2.blind = "no pod of the driver"
     claim(a2)
-    assert ready(a2.store.get("PCIDeviceClaim", NAME)) == ("Unknown", "DriverNotReady")
+    assert ready(a2.store.get("PCIDeviceClaim", NAME)) == ("Unknown", "DriverPodNotReady")
     a2.blind = ""
     a2.settle()
     assert ready(a2.store.get("PCIDeviceClaim", NAME)) == ("True", "PassedThrough")

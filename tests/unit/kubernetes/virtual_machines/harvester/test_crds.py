@@ -1,4 +1,4 @@
-"""The definitions of Harvester's kinds agree with the structs that are written and read."""
+"""CRDs of Harvester's kinds: they match the structs that are written and read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_field_of_a_struct_is_in_the_schema_and_no_other(kind: type[KubeObj
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 def test_a_spec_with_its_defaults_is_what_the_struct_writes(kind: type[KubeObject]) -> None:
-    """So that an object that was made by hand is not written again for the sake of its empty fields."""
+    # An object that a user created is then not written again because of its empty fields.
     schema = crds.schema(kind)["properties"]["spec"]
     shown = {name: each["default"] for name, each in schema.get("properties", {}).items() if "default" in each}
     fixed = dict.fromkeys(crd_rules.IMMUTABLE_FIELDS.get(kind, ()), "")

@@ -1,4 +1,4 @@
-"""Which pod has a node's driver, and why one cannot be used."""
+"""Selection of the pod with a node's driver, and reasons why a driver cannot be used."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_another_node_s_pod_is_none() -> None:
 
 
 def test_a_pod_that_is_being_deleted_is_not_used() -> None:
-    """The original goes on using it until the deletion is seen, whatever its phase."""
+    # The original continues to use it until it observes the deletion, regardless of the phase.
     leaving = changed(driver_pod("n1"), deletionTimestamp="2026-01-01T00:00:00Z")
     assert choose_pod(pods(leaving), "n1").reason == "DriverPodLeaving"
     found = choose_pod(pods(leaving, driver_pod("n1", name="new")), "n1")
@@ -80,22 +80,18 @@ def test_a_pod_that_runs_but_whose_container_is_not_ready_is_not_used() -> None:
 
 @pytest.mark.parametrize("url", ["HTTPENDPOINT/NVIDIA-Linux-x86_64-vgpu-kvm.run", "", "  "])
 def test_cannot_enable_because_the_driver_s_url_is_the_placeholder(url: str) -> None:
-    """harvester/harvester#5112: the pod crash-loops with "Could not resolve host: HTTPENDPOINT", the user interface
-    says that SR-IOV could not be enabled.
-    """
+    # harvester/harvester#5112: the pod crash-loops with "Could not resolve host: HTTPENDPOINT". The user interface only
+    # shows that SR-IOV could not be enabled.
     found = choose_pod(pods(restarted(driver_pod("n1", ready=False, url=url), 7)), "n1")
     assert found.reason == "DriverLocationMissing"
-    assert "does not know where to get the driver: its DRIVER_LOCATION is" in found.message
+    assert "has no address for the driver: its DRIVER_LOCATION is" in found.message
     assert "driverToolkit.location" in found.next_step
 
 
 def test_a_pod_that_fails_again_and_again_leads_to_its_log() -> None:
     found = choose_pod(pods(restarted(driver_pod("n1", ready=False), 4)), "n1")
     assert found.reason == "DriverPodFailing"
-    assert (
-        found.message
-        == "pod harvester-system/nvidia-driver-n1 has restarted 4 times, and is not ready: its log says why"
-    )
+    assert found.message == "pod harvester-system/nvidia-driver-n1 has restarted 4 times and is not ready: see its log"
     assert found.next_step == "kubectl -n harvester-system logs nvidia-driver-n1 -c nvidia-driver-ctr --previous"
 
 
@@ -108,7 +104,7 @@ def test_a_url_from_a_secret_is_not_missing() -> None:
 
 
 def test_a_container_that_restarted_is_another() -> None:
-    """So that it is asked anew whether its driver is ready."""
+    # The agent therefore checks again whether its driver is ready.
     body = driver_pod("n1")
     before = choose_pod(pods(body), "n1").pod
     body["status"]["containerStatuses"][0]["containerID"] = "containerd://again"

@@ -1,4 +1,4 @@
-"""Which nodes pcidevices serves: what its objects there make is its own to permit."""
+"""Nodes that pcidevices serves: it permits the devices of its own objects there itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not happen to running machines and to wishes, whatever befalls a node and its objects."""
+"""Hazards for running VMs and for requests, through events on a node and its objects."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def without_the_gpu(one: One) -> object:
     return gpu
 
 
-# -- names that machines ask for
+# -- names that VMs request
 
 
 def test_the_resource_of_a_claimed_gpu_keeps_the_name_that_pcidevices_gave_it(a2: One) -> None:
-    """Their pci.ids may be older than ours: machines ask for the name that they were made with."""
+    # pcidevices' pci.ids may be older than ours: VMs request the name with which they were created.
     a2.store.get("PCIDevice", NAME)["status"]["resourceName"] = "nvidia.com/GA107GL_A2"
     claim(a2)
     a2.settle()
@@ -68,11 +68,12 @@ def test_another_card_at_the_same_place_does_not_inherit_the_name(a2: One) -> No
     assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
 
 
-# -- objects that are not seen for a while
+# -- objects that are missing for a while
 
 
 def test_an_object_that_lost_its_label_costs_nothing_that_belongs_to_it(a100: One) -> None:
-    """It is watched by that label: without it, it looks deleted, and what it owns must wait until it is clear."""
+    # The watch selects by that label: without it, the object looks deleted, and its dependents must wait until that is
+    # clear.
     a100.blind = "no pod of the driver"
     a100.reboot().settle()
     objects = msgspec.structs.replace(a100.store.typed(), gpus={})
@@ -80,7 +81,7 @@ def test_an_object_that_lost_its_label_costs_nothing_that_belongs_to_it(a100: On
     assert [c for c in found if c.verb == "delete"] == []
 
 
-# -- a GPU that is handed out, and is gone
+# -- a GPU that is passed through, and is gone
 
 
 def test_a_claim_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
@@ -88,7 +89,7 @@ def test_a_claim_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
     a2.settle()
     without_the_gpu(a2)
     a2.settle()
-    assert NAME in a2.store.of("PCIDevice")  # what it owns would be deleted with it
+    assert NAME in a2.store.of("PCIDevice")  # the dependents of the object would be deleted with it
     body = a2.store.get("PCIDeviceClaim", NAME)
     assert ready(body) == ("False", "GpuMissing")
     assert not body["status"].get("passthroughEnabled")
@@ -135,7 +136,7 @@ def test_skipping_mig_says_so_at_a_layout_that_is_enabled_and_gone(a100: One) ->
 
 
 def test_instances_that_no_object_knows_keep_the_functions_on(a100: One) -> None:
-    """Objects restored from before all this: nothing of them asks for what exists, or knows it."""
+    # Objects restored from an earlier time neither request nor know what exists.
     a100.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=asking(a100, {19: 2}))
     for body in a100.store.objects.values():
         body.pop("status", None)
@@ -169,7 +170,7 @@ def test_machines_keep_everything_through_a_change_of_mind_about_mig(a100: One) 
 
 
 def test_another_boot_id_over_a_running_machine_touches_nothing(a100: One, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that was replaced by kexec, or a clock of boots that was reset: what exists is what counts."""
+    # A kernel that was replaced by kexec, or a reset boot id: only existing vGPUs count.
     a100.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=asking(a100, {19: 2}))
     first = a100.device(PCI)["status"]["vGPUDevices"][0]
     kind = next(iter(a100.store.get("VGPUDevice", first)["status"]["availableTypes"]))
@@ -183,21 +184,21 @@ def test_another_boot_id_over_a_running_machine_touches_nothing(a100: One, monke
     assert a100.mig(PCI)["status"]["appliedBoot"] == "boot-7"
 
 
-# -- words
+# -- messages
 
 
 def test_a_gpu_that_fell_off_the_bus_is_called_that(a2: One) -> None:
     a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
     a2.kubectl("VGPUDevice", a2.name_of(FIRST), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
-    former = a2.vgpu(FIRST)["status"]["uuid"]
+    previous = a2.vgpu(FIRST)["status"]["uuid"]
     a2.control("fault", kind="lost", gpu=PCI)
     a2.settle()
     assert ready(a2.device(PCI)) == ("Unknown", "GpuLost")
     assert ready(a2.vgpu(FIRST)) == ("Unknown", "GpuLost")
-    assert a2.vgpu(FIRST)["status"]["uuid"] == former
+    assert a2.vgpu(FIRST)["status"]["uuid"] == previous
 
 
-def test_an_object_under_another_name_is_not_told_that_its_gpu_is_gone(a2: One) -> None:
+def test_an_object_under_another_name_is_not_reported_that_its_gpu_is_gone(a2: One) -> None:
     body = {
         "apiVersion": "devices.harvesterhci.io/v1beta1",
         "kind": "SRIOVGPUDevice",
@@ -210,8 +211,8 @@ def test_an_object_under_another_name_is_not_told_that_its_gpu_is_gone(a2: One) 
     assert a2.device(PCI)["status"].get("vfAddresses", []) == []
 
 
-def test_a_claim_waits_for_instances_that_somebody_made(tmp_path: Path) -> None:
-    """A GPU that was cut for containers, which use none of it just now."""
+def test_a_claim_waits_for_instances_of_others(tmp_path: Path) -> None:
+    # The GPU was partitioned for containers, which use none of it at present.
     one = One("a100-sxm4-40gb:vfio", tmp_path, "n", PCI).settle()
     one.node.backend.set_mode(PCI, True)
     one.instance_by_hand(9, 0, 4)

@@ -1,4 +1,4 @@
-"""MigConfigurations: how a GPU is cut, judged against the wish."""
+"""MigConfigurations: the layout of a GPU, compared with the request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAL, UNTRACKED = "aliquot.dev/self-heal", "aliquot.dev/untracked"
 
 @pytest.fixture
 def a100(tmp_path: Path) -> One:
-    """An A100 with its virtual functions and MIG mode on."""
+    """Build an A100 with its virtual functions and MIG mode on."""
     one = One("a100-sxm4-40gb:vfio", tmp_path, "n", PCI).settle()
     return one.kubectl("SRIOVGPUDevice", NAME, enabled=True)
 
@@ -48,7 +48,7 @@ def vgpu(one: One, number: int) -> str:
     return str(one.device(PCI)["status"]["vGPUDevices"][number])
 
 
-# -- from the wish to the GPU and back
+# -- from the request to the GPU and back
 
 
 def test_a_gpu_is_cut_and_made_whole_again(a100: One) -> None:
@@ -67,7 +67,7 @@ def test_a_gpu_is_cut_and_made_whole_again(a100: One) -> None:
 
 @pytest.mark.parametrize("counts", [{19: 2, 9: 1, 14: 1}, {14: 2, 9: 1}, {15: 2, 5: 1}, {19: 3, 5: 1}, {0: 1}])
 def test_mixed_profiles_do_not_depend_on_their_order(a100: One, counts: dict[int, int]) -> None:
-    """harvester/harvester#11636: creation stopped with exit 23, depending on the order."""
+    # harvester/harvester#11636: creation stopped with exit 23, depending on the order.
     cut(a100, counts)
     assert state(a100) == "synced"
     assert {i: len(v) for i, v in ids(a100).items()} == counts
@@ -81,7 +81,7 @@ def test_a_layout_that_cannot_be_says_why_and_makes_nothing(a100: One) -> None:
     assert "NVIDIA A100-SXM4-40GB cannot hold 3g.20gb:2,1g.5gb:1" in message(a100.mig(PCI))
     assert a100.mig(PCI)["status"]["message"] == message(a100.mig(PCI))
     assert differences(a100) == ["1 of 1 MIG 1g.5gb is missing", "2 of 2 MIG 3g.20gb are missing"]
-    # The wish can be given up, and another one is carried out.
+    # The user can withdraw the request, and another one is executed.
     give_up(a100)
     cut(a100, {9: 2})
     assert state(a100) == "synced"
@@ -105,8 +105,8 @@ def test_an_impossible_layout_hinders_no_vgpu(a100: One) -> None:
     assert ready(a100.mig(PCI))[0] == "False"
 
 
-def test_what_exists_at_first_sight_is_the_wish(tmp_path: Path) -> None:
-    """Adoption: enabled, requested as it is, synced, nothing touched."""
+def test_what_exists_at_first_sight_is_the_request(tmp_path: Path) -> None:
+    # Adoption: the object is enabled, requests the existing layout, and is synced without any change.
     one = One("a100-sxm4-40gb:vfio", tmp_path, "n", PCI).settle()
     one.kubectl("SRIOVGPUDevice", NAME, enabled=True)
     one.instance_by_hand(9, 4, 4)
@@ -123,7 +123,7 @@ def test_what_exists_at_first_sight_is_the_wish(tmp_path: Path) -> None:
 # -- drift
 
 
-def test_an_instance_that_somebody_removed_is_out_of_sync_and_nothing_is_touched(a100: One) -> None:
+def test_an_instance_that_was_removed_is_out_of_sync_and_nothing_is_touched(a100: One) -> None:
     cut(a100, {19: 3})
     gone = int(ids(a100)[19][0])
     a100.destroy_by_hand(PCI, gone)
@@ -133,7 +133,7 @@ def test_an_instance_that_somebody_removed_is_out_of_sync_and_nothing_is_touched
     assert "1 of 3 MIG 1g.5gb is missing" in a100.mig(PCI)["status"]["message"]
     assert ready(a100.mig(PCI), "Synced") == ("False", "OutOfSync")
     assert len(a100.instances()) == 2
-    # As the user's guide has it: disable and enable.
+    # The user's guide describes this: disable and enable.
     give_up(a100)
     assert a100.instances() == []
     cut(a100, {19: 3})
@@ -141,7 +141,7 @@ def test_an_instance_that_somebody_removed_is_out_of_sync_and_nothing_is_touched
 
 
 def test_disable_and_enable_at_once_rebuild_as_well(a100: One) -> None:
-    """Two patches within one look: the agent sees an enabled object both times."""
+    # Both patches come between two observations: the agent reads an enabled object both times.
     cut(a100, {19: 3})
     a100.destroy_by_hand(PCI, int(ids(a100)[19][0]))
     a100.settle()
@@ -152,7 +152,7 @@ def test_disable_and_enable_at_once_rebuild_as_well(a100: One) -> None:
     assert len(a100.instances()) == 3
 
 
-def test_an_instance_that_somebody_made_is_listed_and_outlives_the_object(a100: One) -> None:
+def test_a_foreign_instance_is_listed_and_outlives_the_object(a100: One) -> None:
     cut(a100, {19: 1})
     made = a100.instance_by_hand(9, 0, 4)
     a100.settle()
@@ -161,11 +161,11 @@ def test_an_instance_that_somebody_made_is_listed_and_outlives_the_object(a100: 
     give_up(a100)
     assert a100.instances() == ["3g.20gb@0"]
     assert state(a100) == "disabled"
-    assert "was not made through this object" in a100.mig(PCI)["status"]["message"]
+    assert "was not created through this object" in a100.mig(PCI)["status"]["message"]
     assert ids(a100) == {}
 
 
-def test_what_is_not_ours_stays_where_it_is_when_a_wish_is_applied(a100: One) -> None:
+def test_what_is_not_ours_stays_where_it_is_when_a_request_is_applied(a100: One) -> None:
     made = a100.instance_by_hand(19, 2, 1)
     a100.settle()
     cut(a100, {9: 1})
@@ -173,10 +173,8 @@ def test_what_is_not_ours_stays_where_it_is_when_a_wish_is_applied(a100: One) ->
     assert state(a100) == "out-of-sync"
     assert ids(a100) == {9: ["2"]}
     assert differences(a100) == [f"GPU instance {made} (MIG 1g.5gb at 2:1) was not requested"]
-    # What the message says leads out of it.
-    assert f"{UNTRACKED}=delete (to have what was not requested destroyed), then kubectl patch" in message(
-        a100.mig(PCI)
-    )
+    # The message contains the command that resolves it.
+    assert f"{UNTRACKED}=delete (to destroy what was not requested), then kubectl patch" in message(a100.mig(PCI))
     a100.mark("MigConfiguration", NAME, UNTRACKED, "delete")
     give_up(a100)
     assert a100.instances() == []
@@ -184,7 +182,7 @@ def test_what_is_not_ours_stays_where_it_is_when_a_wish_is_applied(a100: One) ->
     assert state(a100) == "synced"
 
 
-def test_a_wish_that_does_not_fit_beside_what_is_not_ours_names_it(a100: One) -> None:
+def test_a_request_that_does_not_fit_beside_what_is_not_ours_names_it(a100: One) -> None:
     a100.instance_by_hand(19, 2, 1)
     a100.settle()
     cut(a100, {0: 1})
@@ -203,18 +201,20 @@ def test_healing_is_opt_in(a100: One) -> None:
     a100.mark("MigConfiguration", NAME, HEAL, "true")
     a100.destroy_by_hand(PCI, int(ids(a100)[19][0]))
     a100.publish()
-    assert state(a100) == "out-of-sync", "it is said, and then put right"
+    assert state(a100) == "out-of-sync", "it is reported, and then corrected"
     a100.settle()
     assert state(a100) == "synced"
     assert len(a100.instances()) == 3
     a100.instance_by_hand(9, 0, 4)
     a100.settle()
     assert state(a100) == "out-of-sync"
-    assert "3g.20gb@0" in a100.instances(), "what others made is not destroyed unasked, healing or not"
+    assert "3g.20gb@0" in a100.instances(), (
+        "instances of other programs are not destroyed without a request, with or without healing"
+    )
 
 
 def test_a_partial_set_that_a_crash_left_is_finished(a100: One) -> None:
-    """The original never went on: some instances exist, so it judged instead of creating."""
+    # The original never continued: if some instances existed, it verified instead of creating.
     a100.store.patch("MigConfiguration", NAME, {"spec": {"enabled": True, "profileSpec": asking(a100, {19: 3})}})
     a100.instance_by_hand(19, 0, 1)
     a100.settle()
@@ -272,15 +272,15 @@ def test_a_reboot_is_replayed_in_the_right_order(a100: One) -> None:
     a100.reboot()
     assert a100.instances() == []
     a100.publish()
-    assert state(a100) == "", "lost by the reboot is not out of sync"
+    assert state(a100) == "", "instances lost in the reboot are not out of sync"
     a100.settle()
     assert (sorted(a100.instances()), a100.live()) == before
     assert state(a100) == "synced"
     assert a100.mig(PCI)["status"]["appliedBoot"] == "boot-2"
 
 
-def test_functions_that_somebody_switched_on_after_the_boot_do_not_hide_the_loss(a100: One) -> None:
-    """A unit of the host was quicker than the agent: functions and MIG mode are on, the instances are not there."""
+def test_functions_that_were_switched_on_after_the_boot_do_not_hide_the_loss(a100: One) -> None:
+    # A service of the host was faster than the agent: functions and MIG mode are on, but the instances are missing.
     cut(a100, {19: 2})
     a100.reboot()
     a100.functions_by_hand(True)
@@ -309,7 +309,7 @@ def test_functions_off_take_the_object_along(a100: One) -> None:
 
 
 def test_skipping_mig_leaves_the_gpu_time_sliced(tmp_path: Path) -> None:
-    """harvester/harvester#11133: H100 cards offered no time-sliced types, since MIG was switched on unasked."""
+    # harvester/harvester#11133: H100 boards offered no time-sliced types, because MIG was enabled without a request.
     one = One("h100-pcie:vfio", tmp_path, "n", PCI).settle()
     one.store.patch("SRIOVGPUDevice", NAME, {"metadata": {"annotations": {SKIP: "true"}}})
     one.kubectl("SRIOVGPUDevice", NAME, enabled=True)
@@ -341,7 +341,7 @@ def test_skipping_mig_leaves_instances_alone(a100: One) -> None:
 
 
 def test_living_time_sliced_vgpus_are_not_lost_to_mig_mode(tmp_path: Path) -> None:
-    """A cluster from before MIG was known: its objects have no annotation."""
+    # The objects of a cluster from before MIG support have no annotation.
     one = One("a100-sxm4-40gb:vfio", tmp_path, "n", PCI)
     one.functions_by_hand(True)
     address = one.view().functions[0].virtual[0]
@@ -357,7 +357,7 @@ def test_living_time_sliced_vgpus_are_not_lost_to_mig_mode(tmp_path: Path) -> No
 
 
 def one_type(one: One, address: str) -> int:
-    """A type that a free function offers."""
+    """Return a type that a free function offers."""
     text = one.node.files.read(f"/sys/bus/pci/devices/{address}/nvidia/creatable_vgpu_types")
     return int(text.splitlines()[1].split(":")[0])
 
@@ -366,7 +366,8 @@ def one_type(one: One, address: str) -> int:
 
 
 def test_the_originals_synced_object_is_judged_and_not_applied(a100: One) -> None:
-    """It has no appliedBoot: what exists was made in this boot, what is missing was missing before we came."""
+    # It has no appliedBoot: existing instances are from this boot, and missing ones were missing before our agent
+    # started.
     cut(a100, {19: 3})
     del a100.mig(PCI)["status"]["appliedBoot"]
     del a100.mig(PCI)["status"]["observedGeneration"]
@@ -383,5 +384,5 @@ def test_no_driver_leaves_what_is_known(a100: One) -> None:
     before = {k: v for k, v in a100.mig(PCI)["status"].items() if k != "conditions"}
     a100.blind = "no pod of the driver"
     a100.settle()
-    assert ready(a100.mig(PCI)) == ("Unknown", "DriverNotReady")
+    assert ready(a100.mig(PCI)) == ("Unknown", "DriverPodNotReady")
     assert {k: v for k, v in a100.mig(PCI)["status"].items() if k != "conditions"} == before

@@ -1,4 +1,4 @@
-"""What a node offers to virtual machines: names, ids, variables and files in both kernel worlds."""
+"""Devices that a node offers to VMs: names, ids, variables and files for both vGPU frameworks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, object_names, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
-from unit.kubernetes.virtual_machines.harvester.offered import NODE, address, card, passed, replace, vgpus, view
+from unit.kubernetes.virtual_machines.harvester.offered import NODE, address, make_gpu, passed, replace, vgpus, view
 
-A2 = card("NVIDIA A2", ("4A", 0), ("4Q", 1), ("4A", 2), ("4Q", 3))
-L40S = card("NVIDIA L40S", ("12A", 0), ("12Q", 9))
+A2 = make_gpu("NVIDIA A2", ("4A", 0), ("4Q", 1), ("4A", 2), ("4Q", 3))
+L40S = make_gpu("NVIDIA L40S", ("12A", 0), ("12Q", 9))
 GROUPS = {uuid: 120 + n for n, uuid in enumerate(sorted(mdev_functions(view(A2).inventory)))}
 
 
@@ -21,7 +21,7 @@ def figures(found: ResourceOffer) -> dict[str, int]:
 
 
 def test_four_vgpus_of_two_types_are_offered_and_the_other_twelve_functions_are_not() -> None:
-    """The A2 of the vGPU documentation: two of each type, and nothing else."""
+    # The A2 of the vGPU documentation: two of each type, and nothing else.
     found = offer(view(A2), Objects(vgpus=vgpus(A2)), GROUPS)
     assert figures(found) == {"nvidia.com/NVIDIA_A2-4A": 2, "nvidia.com/NVIDIA_A2-4Q": 2}
     assert found.refusals == ()
@@ -31,7 +31,7 @@ def test_an_mdev_goes_by_its_uuid_and_the_files_of_its_own_group() -> None:
     first = offer(view(A2), Objects(vgpus=vgpus(A2)), GROUPS).resources[0].devices[0]
     uuid = A2.vgpus[0].uuid
     assert (first.id, first.gpu, first.paths) == (uuid, "0000:08:00.0", (f"/dev/vfio/{GROUPS[uuid]}",))
-    assert first.numa == 1, "that of the GPU, where the function does not tell"
+    assert first.numa == 1, "that of the GPU, if the function does not report one"
     assert first.delivery is not None
     assert first.delivery.variable == "MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4A"
     assert first.delivery.common == ("/dev/vfio/vfio",)
@@ -50,7 +50,7 @@ def test_with_vendor_vfio_a_vgpu_goes_by_its_functions_address() -> None:
 
 
 def test_devices_come_in_the_order_of_their_functions() -> None:
-    many = card("NVIDIA A2", *(("1Q", n) for n in range(12)))
+    many = make_gpu("NVIDIA A2", *(("1Q", n) for n in range(12)))
     groups = dict.fromkeys(mdev_functions(view(many).inventory), 7)
     (resource,) = offer(view(many), Objects(vgpus=vgpus(many)), groups).resources
     assert [d.id for d in resource.devices] == [v.uuid for v in many.vgpus], "virtfn10 comes after virtfn2"
@@ -68,7 +68,7 @@ def test_what_the_user_disabled_is_withdrawn_before_it_is_destroyed() -> None:
     assert figures(found)["nvidia.com/NVIDIA_A2-4A"] == 1
 
 
-def test_what_is_to_become_another_type_goes_to_nobody() -> None:
+def test_what_is_to_become_another_type_is_not_allocated() -> None:
     found = offer(view(A2), Objects(vgpus=changed(0, type_name="NVIDIA A2-4C")), GROUPS)
     assert figures(found) == {"nvidia.com/NVIDIA_A2-4A": 1, "nvidia.com/NVIDIA_A2-4Q": 2}
 
@@ -86,13 +86,13 @@ def test_what_was_made_by_hand_is_not_offered() -> None:
 
 
 def test_what_an_object_claims_and_the_kernel_does_not_have_is_not_offered() -> None:
-    """After a reboot: the objects are there, the vGPUs are not yet."""
-    empty = card("NVIDIA A2")
+    # After a reboot the objects exist, but the vGPUs do not yet.
+    empty = make_gpu("NVIDIA A2")
     assert offer(view(empty), Objects(vgpus=vgpus(A2)), GROUPS) == ResourceOffer()
 
 
 def test_another_type_in_the_function_than_the_object_says_is_not_offered() -> None:
-    other = card("NVIDIA A2", ("4C", 0))
+    other = make_gpu("NVIDIA A2", ("4C", 0))
     assert offer(view(other), Objects(vgpus=vgpus(A2)), GROUPS) == ResourceOffer()
 
 
@@ -102,14 +102,14 @@ def test_a_full_card_that_does_not_tell_names_is_offered_by_the_name_on_record()
     assert figures(found) == {"nvidia.com/NVIDIA_L40S-12A": 1, "nvidia.com/NVIDIA_L40S-12Q": 1}
 
 
-def test_a_gpu_with_a_fault_is_shown_and_given_to_nobody() -> None:
+def test_a_faulty_gpu_is_shown_and_not_allocated() -> None:
     found = offer(view(A2), Objects(vgpus=vgpus(A2)), GROUPS, frozenset({A2.uuid}))
     assert figures(found) == {"nvidia.com/NVIDIA_A2-4A": 0, "nvidia.com/NVIDIA_A2-4Q": 0}
     assert [len(r.devices) for r in found.resources] == [2, 2]
     assert "XIDs" in found.refusals[0]
 
 
-def test_without_a_driver_what_was_configured_is_shown_and_given_to_nobody() -> None:
+def test_without_a_driver_what_was_configured_is_shown_and_not_allocated() -> None:
     for gpu in (A2, L40S):
         seen = offer(view(gpu), Objects(vgpus=vgpus(gpu)), GROUPS)
         blind = offer(view(gpu, driver=False), Objects(vgpus=vgpus(gpu)), {})
@@ -118,10 +118,10 @@ def test_without_a_driver_what_was_configured_is_shown_and_given_to_nobody() -> 
         assert ids[0] == ids[1]
 
 
-def test_a_vgpu_without_an_iommu_group_is_given_to_nobody() -> None:
+def test_a_vgpu_without_an_iommu_group_is_not_allocated() -> None:
     found = offer(view(A2), Objects(vgpus=vgpus(A2)), {})
     assert set(figures(found).values()) == {0}
-    assert "is the IOMMU on?" in found.refusals[0]
+    assert "check that the IOMMU is on" in found.refusals[0]
 
 
 GPU = PciFunction("0000:0a:00.0", "10de", "2204", "0300", iommu_group=40, driver="vfio-pci", numa=0, gpu=True)
@@ -143,7 +143,9 @@ def test_a_neighbour_with_a_driver_at_work_keeps_a_gpu_from_being_given() -> Non
     seen = replace(view(), functions=(GPU, replace(SOUND, driver="snd_hda_intel")))
     found = offer(seen, passed(GPU.address, RESOURCE), {})
     assert figures(found) == {RESOURCE: 0}
-    assert found.refusals == (f"{GPU.address} ({RESOURCE}): its IOMMU group is not free: 0000:0a:00.1 (snd_hda_intel)",)
+    assert found.refusals == (
+        f"{GPU.address} ({RESOURCE}): other drivers use its IOMMU group: 0000:0a:00.1 (snd_hda_intel)",
+    )
 
 
 def test_a_claim_that_is_not_carried_out_or_only_reserves_offers_nothing() -> None:
@@ -155,8 +157,8 @@ def test_a_claim_that_is_not_carried_out_or_only_reserves_offers_nothing() -> No
     reserved = replace(claim.metadata, annotations={names.SKIP_BINDING_ANNOTATION: "true"})
     leaving = replace(claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     for meta in (reserved, leaving):
-        told = replace(objects, claims={name: replace(claim, metadata=meta)})
-        assert offer(seen, told, {}) == ResourceOffer()
+        reported = replace(objects, claims={name: replace(claim, metadata=meta)})
+        assert offer(seen, reported, {}) == ResourceOffer()
 
 
 def test_ids_lead_to_the_names_of_objects() -> None:
@@ -164,4 +166,4 @@ def test_ids_lead_to_the_names_of_objects() -> None:
     assert known[A2.vgpus[0].uuid] == known[address(0)] == f"{NODE}-000008004"
     known = object_names(view(L40S, driver=False), Objects(vgpus=vgpus(L40S)))
     assert known[address(9)] == f"{NODE}-000008015"
-    assert not [key for key in known if key.isdecimal()], "a type's number is no device"
+    assert not [key for key in known if key.isdecimal()], "the number of a type is not a device"

@@ -1,4 +1,4 @@
-"""Which objects belong to nodes that are gone."""
+"""Objects of nodes that are gone."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_our_finalizer_goes_and_others_stay(finalizers: list[str], left: tuple[s
     assert [(each.finalizers, each.deleting, each.uid, each.version) for each in found] == [(left, False, "u", "7")]
 
 
-def test_somebody_deleted_it_already() -> None:
+def test_it_was_deleted_already() -> None:
     stamp = "2026-01-02T03:04:05Z"
     assert orphans(set(), [made(PCIDeviceClaim, "gone", deletionTimestamp=stamp)])[0].deleting

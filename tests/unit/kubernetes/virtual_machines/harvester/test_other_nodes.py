@@ -1,4 +1,4 @@
-"""Objects of other nodes that reach an agent all the same: they are none of its business, whatever its bus has."""
+"""Objects of other nodes that reach an agent nevertheless: it ignores them, whatever is on its own bus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PF, ONE, TYPE = "0000:01:00.0", "0000:01:00.4", "NVIDIA A100-4C"
 
 
 def crowded(one: One) -> list[tuple[str, str]]:
-    """Everything of this node once more as another node's, with functions that this one does not have."""
+    """Add a copy of all objects for another node, with functions that this node does not have."""
     added = []
     for (kind, name), body in list(one.store.objects.items()):
         other = copy.deepcopy(body)
@@ -36,13 +36,13 @@ def crowded(one: One) -> list[tuple[str, str]]:
 def test_another_nodes_objects_are_neither_ended_nor_written(tmp_path: Path, kind: str, *, enabled: bool) -> None:
     one = One(f"a100-sxm4-40gb:{kind}", tmp_path).settle()
     one.kubectl("SRIOVGPUDevice", one.name_of(PF), enabled=True)
-    wishes = one.intents()
+    requests = one.intents()
     added = crowded(one)
     for what, name in added:
         if what != "PCIDevice":
             one.store.objects[what, name]["spec"]["enabled"] = enabled
     before = copy.deepcopy({key: one.store.objects[key] for key in added})
     assert {what for what, _ in added} >= {"SRIOVGPUDevice", "VGPUDevice", "MigConfiguration", "PCIDevice"}
-    assert one.intents() == wishes
+    assert one.intents() == requests
     one.settle()
     assert {key: one.store.objects.get(key) for key in added} == before

@@ -1,7 +1,7 @@
-"""Laws of the objects, under any sequence of what users, machines and strangers do.
+"""Laws of the objects, under any sequence of actions by users, VMs and other programs.
 
-It comes to rest; at rest nothing is written or done; what a virtual machine has open lives on; what somebody made by
-hand lives on; and whatever is not as wished says why. Each seed is another life of a node.
+The agent becomes stable, and then writes and does nothing. Any vGPU that a VM has open and any that a user created by
+hand survive. An object that does not match its request says why. Each seed is another history of a node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def alive(one: One) -> list[Vgpu]:
 
 
 class Play:
-    """A node and what happens to it."""
+    """A node and the events on it."""
 
     def __init__(self, template: str, directory: Path, chance: random.Random) -> None:
         self.template = template
@@ -73,7 +73,7 @@ class Play:
         )
 
     def _vm(self) -> None:
-        """A virtual machine starts on a vGPU, or stops."""
+        """Start a VM on a vGPU, or stop one."""
         if self.machine:
             self.one.stop_vm()
             self.machine = ""
@@ -83,7 +83,7 @@ class Play:
             self.machine = vgpu.function
 
     def _hand(self) -> None:
-        """Somebody makes a vGPU with echo, where the driver lets him."""
+        """Create a vGPU with echo, if the driver allows it."""
         free = [a for a in self.one.view().functions[0].virtual[:4] if a not in {v.function for v in alive(self.one)}]
         if not free:
             return
@@ -106,14 +106,14 @@ class Play:
         self.one.reboot(self.boots)
 
     def _forget(self) -> None:
-        """An object is deleted behind the webhook's back."""
+        """Delete an object without the webhook."""
         kinds = ("VGPUDevice", "MigConfiguration", "SRIOVGPUDevice", "PCIDevice")
         names = [(kind, name) for kind in kinds for name in list(self.one.store.of(kind))[:3]]
         if names:
             kind, name = self.chance.choice(names)
             self.one.store.delete(kind, name)
             if kind != "PCIDevice":
-                self.made.clear()  # what lives is adopted by the new object, and the user's from then on
+                self.made.clear()  # existing vGPUs are adopted by the new object, and belong to the user from then on
 
     def _claim(self) -> None:
         if NAME in self.one.store.of("PCIDeviceClaim"):
@@ -131,15 +131,15 @@ class Play:
     def check(self) -> None:
         self.one.settle()
         here = {v.function for v in alive(self.one)}
-        assert not self.machine or self.machine in here, "a virtual machine lost its vGPU"
-        assert self.made <= here, "what was made by hand is gone"
+        assert not self.machine or self.machine in here, "a VM lost its vGPU"
+        assert self.made <= here, "a hand-made vGPU is gone"
         assert self.one.publish() == 0
         assert not self.one.act()
         for (kind, _), body in self.one.store.objects.items():
             self._truth(kind, body)
 
     def _truth(self, kind: str, body: JSON) -> None:
-        """Every object has a condition; one that is not as wished says why."""
+        """Assert that an object has a condition, and says why if it does not match its request."""
         status, reason = ready(body)
         text = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
         assert reason.isalnum()
@@ -175,7 +175,7 @@ documents = st.dictionaries(words, values, max_size=4)
 
 
 @given(documents, documents)
-def test_a_difference_is_the_merge_patch_that_leads_there(former: JSON, wanted: JSON) -> None:
-    patch = merge_patch(former, wanted)
-    assert merged(former, patch) == wanted
-    assert (patch == {}) == (former == wanted)
+def test_a_difference_is_the_merge_patch_that_leads_there(previous: JSON, wanted: JSON) -> None:
+    patch = merge_patch(previous, wanted)
+    assert merged(previous, patch) == wanted
+    assert (patch == {}) == (previous == wanted)

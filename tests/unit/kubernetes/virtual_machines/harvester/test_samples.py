@@ -1,4 +1,4 @@
-"""The objects in Harvester's own documents, field by field, from the same machine."""
+"""Objects in Harvester's own documents, field by field, from the same host."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ status:
 
 @pytest.fixture
 def a2(tmp_path: Path) -> One:
-    """The A2 of Harvester's documents, with its objects."""
+    """Build the A2 of Harvester's documents, with its objects."""
     return One("a2:mdev", tmp_path, "harvester-82cd7", A2).settle()
 
 
-def test_an_sriovgpudevice_of_a_gpu_that_nobody_has_enabled(a2: One) -> None:
+def test_an_sriovgpudevice_of_a_gpu_that_is_not_enabled(a2: One) -> None:
     assert shown(a2.device(A2)) == {
         "apiVersion": "devices.harvesterhci.io/v1beta1",
         "kind": "SRIOVGPUDevice",
@@ -115,7 +115,7 @@ def test_a_vgpudevice_for_each_function_with_the_types_that_it_can_take(a2: One)
 
 
 def test_a_configured_vgpudevice_and_what_is_left_for_its_siblings(a2: One) -> None:
-    """The UUID is another's: an mdev that lives when the agent comes keeps its own."""
+    # The UUID differs: an mdev that exists when the agent starts keeps its own.
     a2.store.objects.clear()
     a2.functions_by_hand(True)
     a2.make_by_hand("0000:08:00.4", 747, "5b5b7326-6bb8-48cb-a321-8fa58ccbb38c")
@@ -138,7 +138,7 @@ def test_a_configured_vgpudevice_and_what_is_left_for_its_siblings(a2: One) -> N
 
 
 def test_four_a2_4q_and_nothing_is_left_to_choose(a2: One) -> None:
-    """Seed 003, "Cap on usable vGPUs"."""
+    # Seed 003, "Cap on usable vGPUs".
     a2.kubectl("SRIOVGPUDevice", a2.name_of(A2), enabled=True)
     for at, kind in (("00.4", "4A"), ("00.5", "4Q"), ("00.6", "4A"), ("00.7", "4Q")):
         name = a2.name_of(f"0000:08:{at}")
@@ -149,7 +149,7 @@ def test_four_a2_4q_and_nothing_is_left_to_choose(a2: One) -> None:
 
 
 def test_the_machine_of_the_originals_own_tests(tmp_path: Path) -> None:
-    """Conformance A1: one GPU, sixteen functions, three mdevs of 754, 751 and 746."""
+    # Conformance A1: one GPU, sixteen functions, three mdevs of 754, 751 and 746.
     one = One("a2:mdev", tmp_path, "TEST_NODE", A2)
     one.functions_by_hand(True)
     made = {"0000:08:00.4": 754, "0000:08:00.6": 751, "0000:08:02.0": 746}
@@ -164,14 +164,14 @@ def test_the_machine_of_the_originals_own_tests(tmp_path: Path) -> None:
         "0000:08:00.6": "NVIDIA A2-4A",
         "0000:08:02.0": "NVIDIA A2-4Q",
     }
-    # Conformance A2: a free function of this machine then offers exactly three types.
+    # Conformance A2: a free function of this host then offers exactly three types.
     assert shown(one.vgpu("0000:08:01.7"))["status"] == {
         "availableTypes": {"NVIDIA A2-4A": "nvidia-751", "NVIDIA A2-4C": "nvidia-754", "NVIDIA A2-4Q": "nvidia-746"}
     }
 
 
 def test_an_l40s_of_vendor_vfio_offers_types_by_their_numbers(tmp_path: Path) -> None:
-    """Conformance A2: 23 types, as the captured ``creatable_vgpu_types`` lists them."""
+    # Conformance A2: 23 types, as the captured ``creatable_vgpu_types`` lists them.
     capture = Path(__file__).parents[4] / "recorded" / "captured" / "l40s-vendor-vfio-sysfs.txt"
     lines = [line.split(":") for line in capture.read_text().splitlines() if line[:1].isdigit() and ":" in line]
     listed = {name.strip(): number.strip() for number, name in lines}
@@ -191,7 +191,7 @@ def test_a_migconfiguration_six_and_one(tmp_path: Path) -> None:
 
 
 def test_a_new_migconfiguration_asks_for_nothing(tmp_path: Path) -> None:
-    """Conformance A4: seven profiles, in the order of ``nvidia-smi mig -lgip``."""
+    # Conformance A4: seven profiles, in the order of ``nvidia-smi mig -lgip``.
     one = One("a100-sxm4-40gb:vfio", tmp_path, "n", A100).settle()
     one.kubectl("SRIOVGPUDevice", one.name_of(A100), enabled=True)
     body = one.mig(A100)
@@ -206,7 +206,7 @@ def test_a_new_migconfiguration_asks_for_nothing(tmp_path: Path) -> None:
 
 
 def test_two_halves_of_an_h100_nvl_leave_nothing(tmp_path: Path) -> None:
-    """Conformance A4: profile 9 twice, ids 1 and 2; every profile then shows 0, 1g ones included."""
+    # Conformance A4: profile 9 twice, ids 1 and 2. Every profile then shows 0, including the 1g ones.
     one = One("h100-nvl:vfio", tmp_path, "n", "0000:a1:00.0").settle()
     one.kubectl("SRIOVGPUDevice", one.name_of("0000:a1:00.0"), enabled=True)
     body = one.mig("0000:a1:00.0")
@@ -218,7 +218,7 @@ def test_two_halves_of_an_h100_nvl_leave_nothing(tmp_path: Path) -> None:
 
 
 def test_pci_devices_are_named_and_described_as_in_the_original(a2: One) -> None:
-    """Conformance A8 has the names' rules; this is an object of the same machine."""
+    # Conformance A8 contains the rules for names. This is an object of the same host.
     a2.kubectl("SRIOVGPUDevice", a2.name_of(A2), enabled=True)
     found = a2.store.get("PCIDevice", "harvester-82cd7-000008000")
     assert shown(found)["status"] == {

@@ -1,4 +1,4 @@
-"""SRIOVGPUDevices and the functions of the bus: on, off, and what stands in the way."""
+"""SRIOVGPUDevices and the functions of the bus: on, off, and blockers."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_on_and_off_again(a2: One) -> None:
     assert set(a2.store.of("PCIDevice")) == {NAME}
 
 
-def test_a_gpu_that_nobody_asked_for_is_not_touched(a2: One) -> None:
+def test_an_unrequested_gpu_is_not_touched(a2: One) -> None:
     assert a2.intents() == ()
 
 
-def test_a_new_object_takes_its_wish_from_the_hardware(a2: One) -> None:
+def test_a_new_object_takes_its_request_from_the_hardware(a2: One) -> None:
     a2.store.objects.clear()
     a2.functions_by_hand(True)
     a2.settle()
@@ -64,7 +64,7 @@ def test_a_node_with_an_sriov_gpu_needs_the_driver(a2: One) -> None:
 
 
 def test_off_is_refused_while_a_vgpudevice_is_enabled(a2: One) -> None:
-    """The seed's rule: any of them, attached or not; they are named."""
+    # By the rule of the seed, any of them counts, attached or not. The message names them.
     on(a2)
     a2.kubectl("VGPUDevice", a2.name_of(FIRST), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
     off(a2)
@@ -103,7 +103,7 @@ def test_no_driver_is_unknown_and_says_why(a2: One) -> None:
     a2.blind = "pod nvidia-driver-daemonset-x is not ready | next: kubectl logs -n harvester-system x"
     a2.store.patch("SRIOVGPUDevice", NAME, {"spec": {"enabled": True}})
     a2.settle()
-    assert ready(a2.device(PCI)) == ("Unknown", "DriverNotReady")
+    assert ready(a2.device(PCI)) == ("Unknown", "DriverPodNotReady")
     assert message(a2.device(PCI)) == a2.blind
     assert a2.store.of("VGPUDevice") == {}
     a2.blind = ""
@@ -111,7 +111,7 @@ def test_no_driver_is_unknown_and_says_why(a2: One) -> None:
     assert ready(a2.device(PCI)) == ("True", "Enabled")
 
 
-def test_a_gpu_that_is_off_needs_no_driver_to_be_as_wished(a2: One) -> None:
+def test_a_gpu_that_is_off_needs_no_driver_to_be_as_requested(a2: One) -> None:
     a2.blind = "none"
     a2.settle()
     assert ready(a2.device(PCI)) == ("True", "Disabled")
@@ -127,7 +127,7 @@ def test_objects_wait_for_functions_that_a_reboot_took(a2: One) -> None:
     assert a2.store.of("VGPUDevice") == {}
 
 
-def test_the_wish_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
+def test_the_request_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
     on(a2)
     a2.kubectl("VGPUDevice", a2.name_of(FIRST), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
     gpu = a2.node.backend.memory.node.gpus.pop()
@@ -142,20 +142,20 @@ def test_the_wish_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
     del gpu
 
 
-def test_a_failure_is_told_on_what_it_is_about_and_no_longer_than_the_wish(a2: One) -> None:
+def test_a_failure_is_reported_on_what_it_is_about_and_no_longer_than_the_request(a2: One) -> None:
     a2.store.patch("SRIOVGPUDevice", NAME, {"spec": {"enabled": True}})
     (intent,) = a2.intents()
     a2.results[PCI] = Result(digest(intent), False, "HardwareRefused", "unbindLock is taken | next: lsof /dev/nvidia0")
     a2.publish()
     assert ready(a2.device(PCI)) == ("False", "HardwareRefused")
     assert message(a2.device(PCI)) == "unbindLock is taken | next: lsof /dev/nvidia0"
-    a2.results[PCI] = Result("another wish", False, "Old", "old")
+    a2.results[PCI] = Result("another wish", False, "Held", "old")
     a2.publish()
     assert ready(a2.device(PCI)) == ("False", "Pending")
 
 
-def test_two_gpus_one_bad_wish(tmp_path: Path) -> None:
-    """What is wrong with one GPU is no matter of the other."""
+def test_two_gpus_one_bad_request(tmp_path: Path) -> None:
+    # An error on one GPU does not affect the other.
     one = One("a2:mdev*2", tmp_path, "n").settle()
     first, second = sorted(one.store.of("SRIOVGPUDevice"))
     one.kubectl("SRIOVGPUDevice", first, enabled=True)
@@ -169,7 +169,7 @@ def test_two_gpus_one_bad_wish(tmp_path: Path) -> None:
 
 
 def test_a_node_name_too_long_for_a_label_still_gets_its_objects(tmp_path: Path) -> None:
-    """63 characters are the most for a label's value; the object's name may have 253."""
+    # A label's value has at most 63 characters, an object's name 253.
     name = "gpu-" + "x" * 52 + ".example.org"
     one = One("a2:mdev", tmp_path, name, PCI).settle()
     one.kubectl("SRIOVGPUDevice", one.name_of(PCI), enabled=True)

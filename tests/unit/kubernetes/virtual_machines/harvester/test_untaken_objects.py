@@ -1,4 +1,4 @@
-"""A GPU that no NVIDIA driver has taken: a claim hands it out all the same, whatever is shared waits for the driver."""
+"""GPUs without a bound NVIDIA driver: a claim passes them through nevertheless, and vGPUs wait for the driver."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def test_sharing_it_waits_for_the_driver(a2: One) -> None:
     a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
     device = a2.store.get("SRIOVGPUDevice", NAME)
     assert ready(device) == ("Unknown", "NoDriver")
-    assert "NVIDIA's driver has not taken" in message(device)
+    assert "NVIDIA's driver is not bound to" in message(device)
     assert a2.node.backend.read().gpus == ()

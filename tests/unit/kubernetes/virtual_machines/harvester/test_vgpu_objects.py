@@ -1,4 +1,4 @@
-"""VGPUDevices: what is made, kept, given up, and why not."""
+"""VGPUDevices: created, kept and removed vGPUs, and the reasons for refusals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DELETE = "aliquot.dev/untracked"
 
 @pytest.fixture
 def a2(tmp_path: Path) -> One:
-    """An A2 with its virtual functions on."""
+    """Build an A2 with its virtual functions on."""
     one = One("a2:mdev", tmp_path, "n", PCI).settle()
     return one.kubectl("SRIOVGPUDevice", "n-000008000", enabled=True)
 
 
 @pytest.fixture
 def l40s(tmp_path: Path) -> One:
-    """An L40S in a kernel with vendor-specific VFIO, its virtual functions on."""
+    """Build an L40S in a kernel with vendor-specific VFIO, its virtual functions on."""
     one = One("l40s:vfio", tmp_path, "n", L40S).settle()
     return one.kubectl("SRIOVGPUDevice", "n-000026000", enabled=True)
 
@@ -55,7 +55,7 @@ def test_enable_and_disable(a2: One) -> None:
     assert ready(a2.vgpu(FIRST)) == ("True", "Disabled")
 
 
-def test_a_wish_that_is_met_writes_nothing_more(a2: One) -> None:
+def test_a_request_that_is_met_writes_nothing_more(a2: One) -> None:
     enable(a2, FIRST, "NVIDIA A2-4Q")
     before = len(a2.store.written)
     a2.now += 3600
@@ -129,7 +129,7 @@ def test_a_vgpu_in_use_stays_and_hinders_no_sibling(a2: One) -> None:
     assert ready(a2.vgpu(FIRST)) == ("True", "Disabled")
 
 
-# -- what others made
+# -- vGPUs of other programs
 
 
 def test_a_vgpu_made_by_hand_is_reported_and_left_alone(a2: One) -> None:
@@ -139,7 +139,7 @@ def test_a_vgpu_made_by_hand_is_reported_and_left_alone(a2: One) -> None:
     assert ready(a2.vgpu(FIRST)) == ("False", "Untracked")
     status = a2.vgpu(FIRST)["status"]
     assert not {"uuid", "vGPUStatus", "configureVGPUTypeName", "availableTypes"} & set(status)
-    # Whatever else happens on the GPU, it stays.
+    # It stays regardless of other events on the GPU.
     enable(a2, SECOND, "NVIDIA A2-4A")
     disable(a2, SECOND)
     assert a2.live() == {FIRST: "NVIDIA A2-4Q"}
@@ -178,8 +178,8 @@ def test_enabling_with_another_type_does_not_replace_it(a2: One) -> None:
     assert "vGPUStatus" not in a2.vgpu(FIRST)["status"]
 
 
-def test_an_object_made_anew_over_a_live_vgpu_adopts_it(a2: One) -> None:
-    """The original disables such an object, and then removes the running vGPU."""
+def test_an_object_made_again_over_a_live_vgpu_adopts_it(a2: One) -> None:
+    # The original disables such an object, and then removes the running vGPU.
     enable(a2, FIRST, "NVIDIA A2-4Q")
     uuid = a2.vgpu(FIRST)["status"]["uuid"]
     a2.store.delete("VGPUDevice", a2.name_of(FIRST))
@@ -201,7 +201,7 @@ def test_a_disabled_object_restored_without_status_ends_nothing(a2: One) -> None
 
 
 def test_a_disabled_object_that_knows_another_uuid_ends_nothing(a2: One) -> None:
-    """Ours was removed behind our back, and another one made in its place."""
+    # Our vGPU was removed by another program, and another one created in its place.
     enable(a2, FIRST, "NVIDIA A2-4Q")
     known = a2.vgpu(FIRST)["status"]["uuid"]
     a2.node.files.write(f"/sys/bus/mdev/devices/{known}/remove", "1\n")
@@ -225,7 +225,7 @@ def test_a_vgpu_that_was_removed_by_hand_comes_back(a2: One) -> None:
 
 
 def test_a_reboot_loses_nothing_and_keeps_the_uuids_that_machines_know(a2: One) -> None:
-    """An adopted vGPU's UUID is not one that we would have given."""
+    # An adopted vGPU has a UUID that Aliquot would not have chosen.
     a2.make_by_hand(FIRST, 746, UUID)
     a2.settle()
     enable(a2, FIRST, "NVIDIA A2-4Q")
@@ -236,24 +236,24 @@ def test_a_reboot_loses_nothing_and_keeps_the_uuids_that_machines_know(a2: One) 
     a2.settle()
     assert len(a2.store.of("VGPUDevice")) == 16
     assert "vGPUStatus" not in a2.vgpu(FIRST)["status"]
-    assert ready(a2.vgpu(FIRST)) == ("Unknown", "DriverNotReady")
+    assert ready(a2.vgpu(FIRST)) == ("Unknown", "DriverPodNotReady")
     a2.blind = ""
     a2.settle()
     assert a2.live() == {FIRST: "NVIDIA A2-4Q", SECOND: "NVIDIA A2-4A"}
     assert {a: a2.vgpu(a)["status"]["uuid"] for a in (FIRST, SECOND)} == before
 
 
-def test_what_cannot_be_seen_is_not_said_to_be_gone(a2: One) -> None:
-    """The driver's pod restarts while virtual machines run."""
+def test_what_cannot_be_seen_is_not_shown_to_be_gone(a2: One) -> None:
+    # The driver's pod restarts while VMs run.
     enable(a2, FIRST, "NVIDIA A2-4Q")
     status = dict(a2.vgpu(FIRST)["status"])
     a2.blind = "no pod of the driver is ready"
     a2.settle()
     now = a2.vgpu(FIRST)["status"]
-    assert ready(a2.vgpu(FIRST)) == ("Unknown", "DriverNotReady")
+    assert ready(a2.vgpu(FIRST)) == ("Unknown", "DriverPodNotReady")
     assert {k: v for k, v in now.items() if k != "conditions"} == {k: v for k, v in status.items() if k != "conditions"}
     assert a2.intents()[0].desired is None
-    assert a2.intents()[0].reason == "DriverNotReady"
+    assert a2.intents()[0].reason == "DriverPodNotReady"
     a2.blind = ""
     a2.settle()
     assert a2.vgpu(FIRST)["status"]["uuid"] == status["uuid"]
@@ -266,7 +266,7 @@ def test_a_condition_keeps_its_time_while_only_words_change(a2: One) -> None:
     disable(a2, FIRST)
     assert ready(a2.vgpu(FIRST)) == ("True", "Disabled")
     last = a2.vgpu(FIRST)["status"]["conditions"][0]["lastTransitionTime"]
-    assert last != since, "it was untrue in between"
+    assert last != since, "it was not true in between"
     a2.now += 60
     a2.store.patch("VGPUDevice", a2.name_of(FIRST), {"metadata": {"annotations": {"x": "y"}}})
     a2.settle()
@@ -325,7 +325,7 @@ def test_the_originals_claim_with_its_finalizer_goes_too(l40s: One) -> None:
 
 
 def test_a_live_type_of_vendor_vfio_is_adopted_by_name(l40s: One) -> None:
-    """Its name cannot be read back from a full card; tables have it."""
+    # A full GPU does not report its name, but the tables contain it.
     l40s.make_by_hand(VF0, 1163)
     l40s.store.delete("VGPUDevice", "n-000026004")
     l40s.settle()
@@ -344,12 +344,12 @@ def test_vendor_vfio_made_by_hand_is_left_alone(l40s: One) -> None:
     assert sorted(l40s.live()) == [VF0, VF1]
 
 
-@pytest.mark.parametrize(("world", "uuid"), [("mdev", UUID), ("vfio", "")])
+@pytest.mark.parametrize(("framework", "uuid"), [("mdev", UUID), ("vfio", "")])
 def test_a_whole_gpu_on_nvswitch_comes_back_although_a_new_one_is_refused(
-    tmp_path: Path, world: str, uuid: str
+    tmp_path: Path, framework: str, uuid: str
 ) -> None:
     pci = "0000:10:00.0"
-    one = One(f"b200:{world}", tmp_path, "n", pci).settle()
+    one = One(f"b200:{framework}", tmp_path, "n", pci).settle()
     one.store.patch("SRIOVGPUDevice", "n-000010000", {"metadata": {"annotations": {SKIP_MIG_ANNOTATION: "true"}}})
     one.kubectl("SRIOVGPUDevice", "n-000010000", enabled=True)
     address = one.device(pci)["status"]["vfAddresses"][0]

@@ -1,4 +1,4 @@
-"""Nodes, vGPUs and virtual machines in a few words, for tests of what there is and who has it."""
+"""Nodes, vGPUs and VMs in few words, for tests of devices and their holders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MDEV = "dd6772a8-7db8-4e96-9a73-f94c389d9bc3"
 
 
 def node(name: str, usable: dict[str, int], *, total: dict[str, int] | None = None, **more: Any) -> Node:
-    """``more``: cordoned=True, ready="False", labels={...}."""
+    """Build a node. ``more`` may be cordoned=True, ready="False", labels={...}."""
     labels = {"kubernetes.io/hostname": name} | more.get("labels", {})
     body = {
         "metadata": {"name": name, "labels": labels},
@@ -35,7 +35,7 @@ def devices(*resources: str) -> dict[str, Any]:
 
 
 def machine(name: str, *resources: str, namespace: str = "default", **more: Any) -> VirtualMachine:
-    """``more``: strategy="Halted", labels, selector, deleted=True."""
+    """Build a VM. ``more`` may be strategy="Halted", labels, selector, deleted=True."""
     domain = {"domain": {"devices": devices(*resources)}, "nodeSelector": more.get("selector", {})}
     meta = {"name": name, "namespace": namespace, "labels": more.get("labels", {})}
     meta |= {"deletionTimestamp": "2026-01-02T03:04:05Z"} if more.get("deleted") else {}
@@ -58,7 +58,7 @@ def instance(
 def vgpu(
     node: str, address: str, type_name: str, *, configured: bool = True, uuid: str = MDEV, enabled: bool = True
 ) -> VGPUDevice:
-    """``uuid``: the mdev's, or a type's number as in the vendor VFIO world."""
+    """Build a vGPU. ``uuid`` is that of the mdev, or a type's number with vendor-specific VFIO."""
     spec = {"address": address, "nodeName": node, "enabled": enabled, "vGPUTypeName": type_name if enabled else ""}
     status = {"configureVGPUTypeName": type_name, "uuid": uuid, "vGPUStatus": names.CONFIGURED} if configured else {}
     meta = {"name": names.object_name(node, address), "labels": {names.NODE_LABEL: node}}

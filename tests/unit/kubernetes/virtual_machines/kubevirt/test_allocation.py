@@ -1,4 +1,4 @@
-"""What a machine's annotation says, from what its launcher was given; and the names that its spec gets afterwards."""
+"""The annotation of a VM, from the devices of its launcher, and the names that its spec gets afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {ONE: "n-000008004", TWO: "n-000008005", "0000:08:00.6": "n-000008006", 
 
 
 def machine(gpus: tuple[str, ...] = (), host: tuple[str, ...] = ()) -> VmDevices:
-    """Entries named after their resource, in KubeVirt's two lists."""
+    """Build entries that are named after their resource, in KubeVirt's two lists."""
     return VmDevices(
         tuple(DeviceRequest(f"gpu{n}", each) for n, each in enumerate(gpus)),
         tuple(DeviceRequest(f"host{n}", each) for n, each in enumerate(host)),
@@ -30,7 +30,7 @@ def machine(gpus: tuple[str, ...] = (), host: tuple[str, ...] = ()) -> VmDevices
 
 
 def test_two_uuids_in_one_variable_are_two_devices_of_the_machine() -> None:
-    """As virt-launcher's environment has it for a machine with two vGPUs of one type."""
+    # As in virt-launcher's environment for a VM with two vGPUs of one type.
     text = f"PATH=/bin\nMDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q={ONE},{TWO}\n"
     found = allocation_of(machine((Q, Q)), by_resource(devices(text), [Q, Q]), NAMES)
     assert found == VmAllocation(gpus={Q: ("n-000008004", "n-000008005")})
@@ -42,7 +42,7 @@ def test_an_address_that_is_there_twice_is_one_device() -> None:
     assert found == VmAllocation(hostdevices={Q: ("n-000008006", "n-000008007")})
 
 
-def test_what_stands_for_no_object_and_what_nobody_asked_for_is_left_out() -> None:
+def test_what_stands_for_no_object_and_what_was_not_requested_is_left_out() -> None:
     ids = {Q: ["ffffffff-0000-0000-0000-000000000000"], A: [ONE]}
     assert allocation_of(machine((Q,)), ids, NAMES) == VmAllocation()
 
@@ -102,14 +102,14 @@ def test_right_names_need_no_patch() -> None:
 
 
 def test_no_name_is_given_that_would_then_be_there_twice() -> None:
-    """KubeVirt refuses a machine with two devices of one name: it could never be started again."""
+    # KubeVirt refuses a VM with two devices of one name: it could never be started again.
     of = VmDevices((DeviceRequest("gpu", Q), DeviceRequest("n-1", A)))
     assert rename_patch(of, VmAllocation({Q: ("n-1",)})) == []
 
 
 def test_the_notes_of_others_stay_and_ours_are_replaced() -> None:
-    former = VmAllocation({Q: ("n-9", "n-000008004")}, {"intel.com/card": ("n-000001000",)})
-    found = merge_foreign(VmAllocation({A: ("n-000008005",)}), former, set(NAMES.values()))
+    previous = VmAllocation({Q: ("n-9", "n-000008004")}, {"intel.com/card": ("n-000001000",)})
+    found = merge_foreign(VmAllocation({A: ("n-000008005",)}), previous, set(NAMES.values()))
     assert found == VmAllocation({A: ("n-000008005",)}, {"intel.com/card": ("n-000001000",)})
 
 

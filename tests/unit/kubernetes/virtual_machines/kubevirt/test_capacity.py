@@ -1,4 +1,4 @@
-"""What there is, who has it, what is left: over nodes, for machines in every state."""
+"""Capacity over nodes, for VMs in every state: existing devices, their holders, and the rest."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_withdrawn_type_reads_0_and_is_not_forgotten() -> None:
 
 
 def test_what_one_node_lacks_is_not_taken_from_another() -> None:
-    """A vGPU that fell ill under its machine: kubelet counts 0 usable, one is allocated. n2 still has its own."""
+    # A vGPU became unhealthy under its VM: the kubelet counts 0 usable, one is allocated. n2 still has its own.
     nodes = (node("n1", {A2_4Q: 0}, total={A2_4Q: 1}), node("n2", {A2_4Q: 2}))
     assert numbers(measure(ClusterObservation(nodes, instances=(instance("a", "n1", A2_4Q),)))) == (3, 1, 0, 2)
 
@@ -183,7 +183,8 @@ def test_a_dra_device_is_no_plugins_device() -> None:
     ("RerunOnFailure", "Failed", 1), ("Always", "Succeeded", 1),
 ])  # fmt: skip
 def test_a_machine_that_has_ended_waits_only_if_it_is_started_again(strategy: str, phase: str, pending: int) -> None:
-    """A guest that shuts itself down leaves its instance behind: counted as waiting, its vGPU would be nobody's."""
+    # A guest that shuts itself down leaves its instance object. If that counted as pending, its vGPU would have no
+    # holder.
     ended = msgspec.structs.replace(machine("vm", A2_4Q, strategy=strategy), status=VirtualMachineStatus(created=True))
     seen = ClusterObservation(
         (node("n1", {A2_4Q: 1}),), vms=(ended,), instances=(instance("vm", "n1", A2_4Q, phase=phase),)

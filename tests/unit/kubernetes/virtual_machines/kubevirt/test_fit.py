@@ -1,4 +1,4 @@
-"""Whether machines that come in addition get their devices."""
+"""Placement of additional VMs: whether all get their devices."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def test_one_more_than_there_is_is_refused_with_the_figures() -> None:
     assert fit(capacity, [wants("a", A2_4Q)]).fits
     found = fit(capacity, [wants("a", A2_4Q), wants("b", A2_4Q)])
     assert (found.fits, found.resource, found.next_step) == (False, A2_4Q, "aliquot capacity")
-    assert found.sentence == (f"2 of {A2_4Q} are asked for, 1 can still be allocated (4 in the cluster, 3 allocated)")
+    assert found.sentence == (f"2 of {A2_4Q} are requested, 1 can still be allocated (4 in the cluster, 3 allocated)")
 
 
-def test_what_no_node_offers_is_said_so() -> None:
+def test_what_no_node_offers_is_reported_so() -> None:
     found = fit(measure(ClusterObservation(TWO)), [wants("a", "nvidia.com/NVIDIA_L40S-12A")])
-    assert found.sentence == "1 of nvidia.com/NVIDIA_L40S-12A is asked for, no node offers it"
+    assert found.sentence == "1 of nvidia.com/NVIDIA_L40S-12A is requested, no node offers it"
 
 
 def test_machines_that_wait_come_first() -> None:
     capacity = measure(ClusterObservation((node("n1", {A2_4Q: 1}),), vms=(machine("first", A2_4Q),)))
     found = fit(capacity, [wants("second", A2_4Q)])
     assert not found.fits
-    assert found.sentence.endswith("0 can still be allocated (1 in the cluster, 0 allocated, 1 waited for)")
+    assert found.sentence.endswith("0 can still be allocated (1 in the cluster, 0 allocated, 1 pending)")
 
 
-def test_a_machine_that_waits_for_what_will_never_be_blocks_nobody() -> None:
+def test_a_machine_that_waits_for_what_will_never_be_blocks_no_other() -> None:
     capacity = measure(ClusterObservation((node("n1", {A2_4Q: 1}),), vms=(machine("greedy", *[A2_4Q] * 9),)))
     assert fit(capacity, [wants("modest", A2_4Q)]).fits
 
@@ -51,8 +51,7 @@ def test_the_sum_is_enough_but_no_one_node_has_it() -> None:
     found = fit(capacity, [wants("a", A2_4Q, A2_4Q)])
     assert not found.fits
     assert found.sentence == (
-        f"no arrangement gives each machine all its devices on one node (2 of {A2_4Q}); "
-        f"n1: 1 of {A2_4Q}; n2: 1 of {A2_4Q}"
+        f"no arrangement gives each VM all its devices on one node (2 of {A2_4Q}); n1: 1 of {A2_4Q}; n2: 1 of {A2_4Q}"
     )
 
 
@@ -63,7 +62,7 @@ def test_two_kinds_of_device_must_be_on_one_node() -> None:
 
 
 def test_room_is_kept_for_the_machine_that_can_go_nowhere_else() -> None:
-    """n2 has the only 4A: the one that needs both must not find its 4Q taken by machines that could be on n1."""
+    # n2 has the only 4A: VMs that could run on n1 must not take the 4Q of the VM that needs both.
     wanted = [wants(f"q{n}", A2_4Q) for n in range(4)] + [wants("both", A2_4Q, A2_4Q, A2_4A)]
     assert fit(measure(ClusterObservation(TWO)), wanted).fits
     assert not fit(measure(ClusterObservation(TWO)), [*wanted, wants("one more", A2_4Q)]).fits
@@ -79,7 +78,7 @@ def test_a_node_selector_narrows_where_it_can_be() -> None:
 
 
 def test_a_running_machine_that_is_edited_keeps_what_it_has() -> None:
-    """Otherwise no machine of a full cluster could be changed any more."""
+    # Otherwise no VM of a full cluster could be changed any more.
     full = ClusterObservation(
         (node("n1", {A2_4Q: 1}),), vms=(machine("a", A2_4Q),), instances=(instance("a", "n1", A2_4Q),)
     )
@@ -119,7 +118,7 @@ def test_it_fits_only_on_a_cordoned_node() -> None:
     capacity = measure(ClusterObservation((node("n1", {A2_4Q: 1}, cordoned=True),)))
     found = fit(capacity, [wants("a", A2_4Q)])
     assert found.fits
-    assert found.sentence == "it fits, but waits for a node that takes no machines now (n1)"
+    assert found.sentence == "it fits, but waits for a node that accepts no VMs now (n1)"
 
 
 def test_while_kubelet_starts_again_the_objects_say_what_there_is() -> None:

@@ -1,4 +1,4 @@
-"""What a launcher's environment says of its devices."""
+"""Devices in a launcher's environment."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ def test_two_uuids_in_one_variable() -> None:
 
 
 def test_duplicates_are_dropped_in_order_wherever_they_stand() -> None:
-    """Harvester's plugin answers with the whole IOMMU group for each device, so that addresses come twice; its own
-    reader drops adjacent ones only.
-    """
+    # Harvester's plugin answers with the whole IOMMU group for each device, so that addresses repeat. Its own reader
+    # drops only adjacent ones.
     text = "PCI_RESOURCE_NVIDIA_COM_NVIDIA_L40S-12A=0000:26:00.4,0000:26:00.5,0000:26:00.4,\n"
     assert devices(text)["pci"] == {"NVIDIA_COM_NVIDIA_L40S-12A": ("0000:26:00.4", "0000:26:00.5")}
 
@@ -54,7 +53,7 @@ def test_what_is_no_device(text: str) -> None:
 
 
 def test_a_value_with_line_breaks_says_nothing_where_variables_end_with_nul() -> None:
-    """``/proc/1/environ``: there a line break is part of a value."""
+    # In ``/proc/1/environ``, a line break is part of a value.
     text = f"NOTE=hello\nPCI_RESOURCE_X=0000:26:00.4\0MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4A={ONE}\0"
     assert devices(text) == {"mdev": {"NVIDIA_COM_NVIDIA_A2-4A": (ONE,)}, "pci": {}}
 
@@ -72,7 +71,7 @@ NAMES = st.from_regex(r"nvidia\.com/[A-Za-z][A-Za-z0-9_.-]{0,20}", fullmatch=Tru
 def test_what_a_plugin_writes_is_what_is_read(offered: dict[str, tuple[list[str], list[str]]]) -> None:
     spelled = {environment(name, ""): name for name in offered}
     if len(spelled) < len(offered):
-        return  # two that a variable's name cannot tell apart
+        return  # two that a variable's name cannot distinguish
     lines = [f"{environment(n, MDEV_ENV)}={','.join(mdev)}" for n, (mdev, _) in offered.items()]
     lines += [f"{environment(n, PCI_ENV)}={','.join(pci)}" for n, (_, pci) in offered.items()]
     wanted = {n: (*dict.fromkeys(mdev), *dict.fromkeys(pci)) for n, (mdev, pci) in offered.items() if mdev or pci}

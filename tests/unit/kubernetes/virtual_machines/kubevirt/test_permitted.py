@@ -1,4 +1,4 @@
-"""KubeVirt's permitted devices: ours added once and taken away once, everybody else's never touched."""
+"""KubeVirt's permitted devices: Aliquot adds and removes its own entries once, and never touches those of others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4A, A2_4Q, L40
 
 Q = {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": A2_4Q, "externalResourceProvider": True}
 A = {"mdevNameSelector": "NVIDIA A2-4A", "resourceName": A2_4A, "externalResourceProvider": True}
-CARD = {"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/TU104GL_Tesla_T4"}
+GPU_UUID = {"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/TU104GL_Tesla_T4"}
 NIC = {"pciVendorSelector": "8086:10ed", "resourceName": "intel.com/82599", "externalResourceProvider": True, "x": 1}
 TYPE_Q = "NVIDIA A2-4Q"
 
 
 class Server:
-    """KubeVirt's object, changed by merge patches as the API server does."""
+    """KubeVirt's object, changed by merge patches as on an API server."""
 
     def __init__(self, devices: dict[str, Any] | None = None, ours: list[str] | None = None) -> None:
         annotations = {} if ours is None else {PERMITTED_ANNOTATION: json.dumps(ours)}
@@ -45,7 +45,7 @@ class Server:
         return self.body["spec"]["configuration"]["permittedHostDevices"]
 
     def make(self, *args: Any, **more: Any) -> dict[str, Any]:
-        """Reconcile with what the objects say; the patch that was needed. A second look needs none."""
+        """Reconcile with the objects, and return the patch. Asserts that a second round needs none."""
         found = patch(self.settings, wanted_entries(*args, **more))
         _merge(self.body, copy.deepcopy(found))
         assert patch(self.settings, wanted_entries(*args, **more)) == {}
@@ -83,20 +83,20 @@ def test_a_type_of_two_nodes_is_one_entry_which_goes_with_the_last() -> None:
 
 
 def test_entries_of_others_stay_with_every_field_and_in_their_order() -> None:
-    server = Server({"pciHostDevices": [CARD, NIC], "mediatedDevices": [A], "usb": [{"resourceName": "u"}]})
+    server = Server({"pciHostDevices": [GPU_UUID, NIC], "mediatedDevices": [A], "usb": [{"resourceName": "u"}]})
     server.make([made("n1", TYPE_Q)], [function("n1", "0000:41:00.0", L40S)], [claim("n1", "0000:41:00.0")])
     new = {"pciVendorSelector": "10de:26b9", "resourceName": L40S, "externalResourceProvider": True}
     assert server.devices == {
-        "pciHostDevices": [CARD, NIC, new],
+        "pciHostDevices": [GPU_UUID, NIC, new],
         "mediatedDevices": [A, Q],
         "usb": [{"resourceName": "u"}],
     }
     server.make([], [], [])
-    assert server.devices == {"pciHostDevices": [CARD, NIC], "mediatedDevices": [A], "usb": [{"resourceName": "u"}]}
+    assert server.devices == {"pciHostDevices": [GPU_UUID, NIC], "mediatedDevices": [A], "usb": [{"resourceName": "u"}]}
 
 
 def test_entries_that_grew_without_end_are_one_again() -> None:
-    """harvester#10008: the same entry appended again and again."""
+    # harvester#10008: the same entry was appended again and again.
     nic = copy.deepcopy(NIC)
     server = Server({"mediatedDevices": [Q, Q, A, Q], "pciHostDevices": [nic, nic]})
     server.make([made("n1", TYPE_Q)], [], [])
@@ -111,19 +111,19 @@ def test_what_pcidevices_wrote_is_taken_over_and_goes_with_its_vgpu() -> None:
     assert server.devices == {"mediatedDevices": [A]}
 
 
-def test_a_reboot_takes_no_permission_away() -> None:
-    """The vGPU is gone until it is made again; its machine must not be refused meanwhile."""
+def test_a_reboot_removes_no_permission() -> None:
+    # The vGPU is gone until it is created again, but its VM must not be refused meanwhile.
     server = Server()
     server.make([made("n1", TYPE_Q)], [], [])
     assert server.make([made("n1", TYPE_Q, configured=False)], [], []) == {}
 
 
 def test_a_card_that_is_being_bound_again_stays_permitted() -> None:
-    card = (function("n1", "0000:41:00.0", L40S),)
+    gpu = (function("n1", "0000:41:00.0", L40S),)
     server = Server()
-    server.make([], card, [claim("n1", "0000:41:00.0")])
-    assert server.make([], card, [claim("n1", "0000:41:00.0", passed=False)]) == {}
-    server.make([], card, [])
+    server.make([], gpu, [claim("n1", "0000:41:00.0")])
+    assert server.make([], gpu, [claim("n1", "0000:41:00.0", passed=False)]) == {}
+    server.make([], gpu, [])
     assert server.devices["pciHostDevices"] == []
 
 
@@ -133,7 +133,7 @@ def test_what_a_machine_has_stays_permitted() -> None:
     assert server.make([], [], [], used=[A2_4Q]) == {}
 
 
-def test_in_the_vendor_vfio_world_a_vgpu_is_a_pci_device() -> None:
+def test_with_vendor_vfio_a_vgpu_is_a_pci_device() -> None:
     vf = function("n1", "0000:08:00.4", A2_4Q, "10de:25b6")
     server = Server({"mediatedDevices": [Q]})
     server.make([made("n1", TYPE_Q, uuid="746")], [vf], [claim("n1", "0000:08:00.4", reserves=True)])
@@ -143,7 +143,7 @@ def test_in_the_vendor_vfio_world_a_vgpu_is_a_pci_device() -> None:
     }
 
 
-def test_two_nodes_of_different_worlds_need_both_entries() -> None:
+def test_two_nodes_of_different_frameworks_need_both_entries() -> None:
     vf = function("n2", "0000:08:00.4", A2_4Q, "10de:25b6")
     want = wanted_entries([made("n1", TYPE_Q), made("n2", TYPE_Q, uuid="746")], [vf], [])
     assert want.entries == {
@@ -153,7 +153,8 @@ def test_two_nodes_of_different_worlds_need_both_entries() -> None:
 
 
 def test_what_pcidevices_makes_on_its_nodes_is_left_as_it_is() -> None:
-    """Also where our nodes make the same: it appends its entry again and again, and reads it by its own rules."""
+    # This applies even if our nodes have the same device: pcidevices appends its entry again and again, and reads it by
+    # its own rules.
     server = Server({"mediatedDevices": [Q, Q]})
     both = [made("n1", TYPE_Q), made("n2", TYPE_Q)]
     assert server.make([both[0], made("n2", "NVIDIA A2-4A")], [], [], foreign_nodes=["n1"])
@@ -161,16 +162,16 @@ def test_what_pcidevices_makes_on_its_nodes_is_left_as_it_is() -> None:
     server.make(both, [], [], foreign_nodes=["n1"])
     assert server.devices == {"mediatedDevices": [Q, Q]}
     server.make(both[:1], [], [], foreign_nodes=["n1"])
-    assert server.devices == {"mediatedDevices": [Q, Q]}, "it is theirs still"
+    assert server.devices == {"mediatedDevices": [Q, Q]}, "it still belongs to pcidevices"
     server.make(both[:1], [], [])
-    assert server.devices == {"mediatedDevices": [Q]}, "pcidevices went: one is enough"
+    assert server.devices == {"mediatedDevices": [Q]}, "pcidevices is gone: one is enough"
 
 
 def test_a_function_whose_ids_are_not_known_yet_is_not_permitted_yet() -> None:
     assert wanted_entries([made("n1", TYPE_Q, uuid="746")], [], []).entries == frozenset()
 
 
-def test_kubevirts_own_entry_for_our_resource_is_left_alone_and_told() -> None:
+def test_kubevirts_own_entry_for_our_resource_is_left_alone_and_reported() -> None:
     own = {"mdevNameSelector": TYPE_Q, "resourceName": A2_4Q}
     server = Server({"mediatedDevices": [own]})
     want = wanted_entries([made("n1", TYPE_Q)], [], [])
@@ -189,7 +190,7 @@ def test_kubevirts_own_entry_stays_when_ours_of_the_same_resource_goes() -> None
 
 
 @pytest.mark.parametrize("spoilt", ["{", "7", '{"a": 1}', "[1]"])
-def test_a_spoilt_memory_costs_nobody_an_entry(spoilt: str) -> None:
+def test_a_spoilt_memory_costs_no_entry(spoilt: str) -> None:
     server = Server({"mediatedDevices": [Q, A]})
     server.body["metadata"]["annotations"][PERMITTED_ANNOTATION] = spoilt
     server.make([made("n1", TYPE_Q)], [], [])

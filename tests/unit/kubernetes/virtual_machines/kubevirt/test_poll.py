@@ -1,4 +1,4 @@
-"""What programs read: our own document, and Harvester's figures for Rancher."""
+"""Documents for programs: our own, and Harvester's numbers for Rancher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NIC = "intel.com/X540_ETHERNET_CONTROLLER_VIRTUAL_FUNCTION"
 
 
 def test_a_cluster_like_harvesters_own_test_has_the_same_figures() -> None:
-    """harvester/harvester, pkg/api/cluster: two nodes, four machines. It counts machines that are not started, too."""
+    # harvester/harvester, pkg/api/cluster: two nodes, four VMs. It also counts VMs that are not started.
     c20, c10 = "nvidia.com/GRID_A100-20C", "nvidia.com/GRID_A100-10C"
     nodes = (node("n1", {c20: 2, NIC: 16}), node("n2", {c10: 4, NIC: 16}))
     machines = (machine("vm1", NIC), machine("vm2", NIC), machine("vm3", c20), machine("vm4", c10))
@@ -19,7 +19,7 @@ def test_a_cluster_like_harvesters_own_test_has_the_same_figures() -> None:
 
 
 def test_seed_003_allocatable_of_a_node_comes_through() -> None:
-    """Withdrawn types read 0; amounts keep their units."""
+    # Withdrawn types read 0, and amounts keep their units.
     amounts = {
         "cpu": "24",
         "devices.kubevirt.io/kvm": "1k",

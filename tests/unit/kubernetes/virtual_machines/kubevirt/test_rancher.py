@@ -1,4 +1,4 @@
-"""What Rancher keeps of a machine pool, and whether its machines fit."""
+"""VMs of a Rancher pool: what Rancher keeps of them, and whether they fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A
 
 
 def grown(count: int, *, free: int, cluster: str = "blue") -> Capacity:
-    """``count`` machines of a pool run, ``free`` devices are left."""
+    """Build a pool of which ``count`` VMs run, with ``free`` devices left."""
     running = tuple(instance(f"{cluster}-pool1-{n}", "n1", A2_4Q, labels=LABELS) for n in range(count))
     machines = tuple(machine(each.name, A2_4Q, labels=LABELS) for each in running)
     return measure(ClusterObservation((node("n1", {A2_4Q: count + free}),), vms=machines, instances=running))
@@ -54,14 +54,14 @@ def test_a_request_without_a_device_is_refused() -> None:
 
 
 def test_three_machines_with_one_vgpu_are_refused() -> None:
-    """rancher/dashboard#10906: a cluster of three was accepted, and its machines were made again and again."""
+    # rancher/dashboard#10906: a cluster of three was accepted, and its VMs were created again and again.
     found = rancher.fit_pools(grown(0, free=1), [blue(3)])
     assert not found.fits
-    assert found.sentence.startswith(f"3 of {A2_4Q} are asked for, 1 can still be allocated")
+    assert found.sentence.startswith(f"3 of {A2_4Q} are requested, 1 can still be allocated")
 
 
 def test_scaling_counts_only_the_machines_to_come() -> None:
-    """harvester#10455, #11591: running machines of the same cluster were counted a second time."""
+    # harvester#10455, #11591: running VMs of the same cluster were counted twice.
     assert rancher.fit_pools(grown(3, free=1), [blue(4)]).fits
     assert not rancher.fit_pools(grown(3, free=1), [blue(5)]).fits
     assert rancher.fit_pools(grown(3, free=0), [blue(3)]).fits
@@ -69,7 +69,7 @@ def test_scaling_counts_only_the_machines_to_come() -> None:
 
 
 def test_a_second_cluster_gets_what_the_first_left() -> None:
-    """rancher/dashboard#10948."""
+    # rancher/dashboard#10948.
     second = rancher.machine_pool("default", "green", 3, {A2_4Q: 1})
     assert not rancher.fit_pools(grown(3, free=1), [second]).fits
     assert rancher.fit_pools(grown(3, free=3), [second]).fits
@@ -88,7 +88,7 @@ def test_a_machine_with_other_devices_will_be_replaced() -> None:
 
 
 def test_a_machine_that_got_a_part_counts_as_one() -> None:
-    """It runs with one and waits for a second: it is one machine of the pool, not two and not none."""
+    # It runs with one vGPU and waits for a second: it counts as one VM of the pool, not two and not none.
     nodes = (node("n1", {A2_4Q: 2}),)
     seen = ClusterObservation(
         nodes,

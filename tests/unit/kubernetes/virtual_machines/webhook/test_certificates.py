@@ -1,4 +1,4 @@
-"""Certificates: made, trusted, renewed before their time, and overlapping where an authority changes."""
+"""Certificates: creation, trust, early renewal, and the overlap while an authority changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(
 
 
 def shakes_hands(bundle: CertificateBundle, host: str) -> bool:
-    """Whether a client that trusts the bundle's authorities believes its server, by OpenSSL's judgement."""
+    """Report whether a client that trusts the bundle's authorities accepts its server, verified by OpenSSL."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=bundle.trusted.decode())
     with tempfile.NamedTemporaryFile() as both:
         both.write(bundle.server.certificate + bundle.server.key)
@@ -82,7 +82,7 @@ def test_the_server_is_renewed_a_third_before_the_end_by_the_same_authority() ->
 
 
 def test_a_new_authority_is_trusted_before_it_signs() -> None:
-    """Whoever has only the old one, and whoever has both, believes the server at each step."""
+    # A client with only the old authority, and one with both, accepts the server at each step.
     old = made()
     late = NOW + AUTHORITY_LIFE * 0.7
     while (step := renewed_bundle(old, HOSTS, late)) is not None and step.authority == old.authority:
@@ -100,7 +100,7 @@ def test_a_new_authority_is_trusted_before_it_signs() -> None:
 
 
 @pytest.mark.parametrize("field", ["authority", "server", "trusted"])
-def test_what_was_damaged_is_made_anew(field: str) -> None:
+def test_what_was_damaged_is_made_again(field: str) -> None:
     bundle = made()
     odd = b"no PEM" if field == "trusted" else CertificatePair(b"no PEM", b"no PEM")
     fresh = made(msgspec.structs.replace(bundle, **{field: odd}))
@@ -120,7 +120,7 @@ def test_an_authority_that_did_not_sign_is_no_authority() -> None:
 
 
 def test_what_a_verifier_must_understand_is_critical() -> None:
-    """The limits of a certificate, and nothing that an older client may not know (RFC 5280, 4.2)."""
+    # The limits of a certificate are critical, and no extension that an older client may not know (RFC 5280, 4.2).
     found = made()
     critical = {
         body: {each.oid._name for each in x509.load_pem_x509_certificate(body).extensions if each.critical}

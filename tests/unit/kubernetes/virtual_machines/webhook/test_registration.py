@@ -1,4 +1,4 @@
-"""What the webhook configurations should hold, from what they hold."""
+"""Target state of the webhook configurations, from their current state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``aliquot controller`` says to webhook flags that cannot work, before anything is started."""
+"""Refusals of ``aliquot controller`` for invalid webhook flags, before anything starts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_webhooks_without_virtual_machines_are_a_contradiction(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", "--webhook-port", "8443"]) == 2
-    told = capsys.readouterr().err
-    assert "where are KubeVirt's settings?" in told
-    assert "--kubevirt-namespace harvester-system" in told
+    reported = capsys.readouterr().err
+    assert "--kubevirt-namespace is required" in reported
+    assert "--kubevirt-namespace harvester-system" in reported
 
 
 def test_a_certificate_folder_that_is_empty_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,18 +36,18 @@ def test_a_certificate_folder_that_is_empty_is_named(tmp_path: Path, capsys: pyt
     config.write_text(CONFIG)
     words = ["controller", "--kubeconfig", str(config), "--kubevirt-namespace", "kubevirt", "--port", "-1"]
     assert main([*words, "--webhook-port", "0", "--webhook-cert-dir", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert f"{tmp_path}/tls.crt: No such file or directory" in told
-    assert "leave --webhook-cert-dir out" in told
+    reported = capsys.readouterr().err
+    assert f"{tmp_path}/tls.crt: No such file or directory" in reported
+    assert "omit --webhook-cert-dir" in reported
 
 
 def test_a_port_from_the_environment_is_a_number(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So the manifests give it."""
+    # The manifests pass it in this way.
     monkeypatch.setenv("WEBHOOK_PORT", "8443")
     assert main(["controller"]) == 2
-    assert "where are KubeVirt's settings?" in capsys.readouterr().err
+    assert "--kubevirt-namespace is required" in capsys.readouterr().err
     monkeypatch.setenv("WEBHOOK_PORT", "https")
     assert main(["controller"]) == 2
-    assert "WEBHOOK_PORT=https is no number" in capsys.readouterr().err
+    assert "WEBHOOK_PORT=https is not a number" in capsys.readouterr().err

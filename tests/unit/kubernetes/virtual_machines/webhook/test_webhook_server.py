@@ -1,4 +1,4 @@
-"""The HTTPS server by itself: what it answers to what is no review, and certificates that change under way."""
+"""The HTTPS server on its own: responses to invalid reviews, and certificates that change while it runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bundle() -> CertificateBundle:
 
 
 class Client:
-    """``trust`` is changed to meet another certificate. ``server`` is called from its own thread alone."""
+    """A client. A changed ``trust`` expects another certificate. Only its own thread calls ``server``."""
 
     def __init__(self, server: HttpsServer, loop: asyncio.AbstractEventLoop, trust: CertificateBundle) -> None:
         self.server, self.loop, self.trust = server, loop, trust
@@ -75,7 +75,8 @@ def play(story: Story) -> None:
     async def run() -> None:
         first = bundle()
         app = application(
-            {"/judge": judge}, {"/page": lambda query: Answer(200, "text/plain", query.get("q", "").encode())}
+            {"/judge": judge},
+            {"/page": lambda query: Answer(200, "text/plain", query.get("q", "").encode(), {"Retry-After": "7"})},
         )
         server = HttpsServer(app, 0)
         server.certify(first.server.certificate, first.server.key)
@@ -102,7 +103,7 @@ def test_reviews_pages_and_what_is_neither() -> None:
         assert client.ask("POST", "/judge", review("early")) == (503, "not ready: nothing was read yet\n")
         for odd in (b"", b"{", b"{}", b'{"request": 7}', b"\xff"):
             status, text = client.ask("POST", "/judge", odd)
-            assert (status, text.startswith("this is no AdmissionReview")) == (400, True)
+            assert (status, text.startswith("not an AdmissionReview")) == (400, True)
         assert client.ask("GET", "/page?q=7") == (200, "7")
         assert client.ask("GET", "/judge")[0] == 405
         assert client.ask("GET", "/other")[0] == 404
@@ -110,8 +111,21 @@ def test_reviews_pages_and_what_is_neither() -> None:
     play(story)
 
 
+def test_a_page_has_the_headers_of_its_answer() -> None:
+    def story(client: Client) -> None:
+        context = ssl.create_default_context(cadata=client.trust.trusted.decode())
+        connection = http.client.HTTPSConnection("localhost", client.server.port, timeout=10, context=context)
+        connection.request("GET", "/page")
+        answer = connection.getresponse()
+        assert (answer.getheader("retry-after"), answer.getheader("content-type")) == ("7", "text/plain; charset=utf-8")
+        connection.close()
+
+    play(story)
+
+
 def test_answers_over_a_connection_that_is_kept_are_not_held_back() -> None:
-    """As the API server asks: 40 ms would be added to each, did the rest of an answer wait for an acknowledgement."""
+    # As the API server does. Each review would take 40 ms longer if the rest of an answer waited for an
+    # acknowledgement.
 
     def story(client: Client) -> None:
         context = ssl.create_default_context(cadata=client.trust.trusted.decode())
@@ -139,12 +153,12 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_nested_too_deep_is_no_review() -> None:
-    """Anybody in the cluster can reach the port: what they send must end in an answer, not in a trace in the log."""
+    # Any pod in the cluster can reach the port: its requests must end in a response, not in a traceback in the log.
     deep = b'{"request":{"uid":"u","object":' + b"[" * 50_000 + b"]" * 50_000 + b"}}"
 
     def story(client: Client) -> None:
         status, text = client.ask("POST", "/judge", deep)
-        assert (status, text.startswith("this is no AdmissionReview")) == (400, True)
+        assert (status, text.startswith("not an AdmissionReview")) == (400, True)
         assert client.ask("POST", "/judge", review("good"))[0] == 200
 
     play(story)
@@ -165,9 +179,9 @@ def test_half_a_review_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_refusal_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever reaches the port must not write lines of his own."""
+    # A client that reaches the port must not be able to forge log lines.
     forged = json.loads(review("bad"))
-    forged["request"] |= {"operation": "CREATE\nrefused: nobody"}
+    forged["request"] |= {"operation": "CREATE\nrefused: alice"}
     with caplog.at_level("INFO"):
         play(lambda client: client.ask("POST", "/judge", json.dumps(forged).encode()) and None)
     lines = [each.getMessage() for each in caplog.records if "refused" in each.getMessage()]
@@ -279,14 +293,14 @@ def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, unread: 
     asked: list[bytes] = []
     reported: list[tuple[str, ...]] = []
 
-    async def look() -> ServedCertificate:
+    async def observe() -> ServedCertificate:
         return ServedCertificate(bundle().server, trusted)
 
     async def register(found: bytes) -> tuple[str, ...]:
         asked.append(found)
         return ("registered",)
 
-    hook: Any = SimpleNamespace(_certificate=SimpleNamespace(load=look), _use_certificate=lambda found: None)
+    hook: Any = SimpleNamespace(_certificate=SimpleNamespace(load=observe), _use_certificate=lambda found: None)
     hook.missing, hook._warnings = unread, SimpleNamespace(update=reported.append)
     hook._leads, hook._register = (lambda: leads), register
     asyncio.run(Webhook._update(hook))

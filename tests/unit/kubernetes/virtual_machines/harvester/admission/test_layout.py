@@ -1,4 +1,4 @@
-"""The layout rule against what agents publish: the same figures, and nothing refused that could be placed."""
+"""Layout rule against the data that agents publish: the same values, and no refusal of a layout that fits."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def gpu(family: Family, state: tuple[PlacedInstance, ...]) -> Gpu:
     return Gpu(pci="0000:01:00.0", uuid="", index=0, product="", mig=Mig(True, "enabled", "enabled"), instances=made)
 
 
-def wish(family: Family, state: tuple[PlacedInstance, ...], counts: Counter[int]) -> MigConfiguration:
-    """Disabled until now, with instances that others made."""
+def desired_state(family: Family, state: tuple[PlacedInstance, ...], counts: Counter[int]) -> MigConfiguration:
+    """Build a MigConfiguration that was disabled until now, with instances that other programs created."""
     here = gpu(family, state)
     asked = tuple(MigProfileSpec(p.id, f"MIG {p.name}", counts[p.id]) for p in family.profiles)
-    told = tuple(
+    reported = tuple(
         MigProfileStatus(creatable(family, here, p.id), p.id, f"MIG {p.name}", p.max_instances) for p in family.profiles
     )
     return MigConfiguration(
-        spec=MigConfigurationSpec(profile_spec=asked), status=MigConfigurationStatus(profile_status=told)
+        spec=MigConfigurationSpec(profile_spec=asked), status=MigConfigurationStatus(profile_status=reported)
     )
 
 
@@ -72,10 +72,10 @@ def test_what_can_be_placed_is_never_refused_and_what_cannot_hardly_ever_passes(
             counts = Counter(p for p, _ in wanted)
             both = counts + Counter(p for p, _ in state)
             fits = allowed(b, both) and next(pack.arrangements(b, both, state), None) is not None
-            said = layout.why_not_now(wish(family, state, counts), family)
+            answer = layout.why_not_now(desired_state(family, state, counts), family)
             if fits:
-                assert said == "", (state, wanted, said)
-            elif said:
+                assert answer == "", (state, wanted, answer)
+            elif answer:
                 right += 1
             else:
                 wrong += 1
@@ -89,16 +89,16 @@ def test_an_empty_gpu_takes_exactly_what_its_tables_allow(name: str) -> None:
     for _ in range(150):
         counts = Counter(dice.choices([p.id for p in family.profiles], k=dice.randint(1, 5)))
         fits = allowed(b, counts) and next(pack.arrangements(b, counts), None) is not None
-        one = wish(family, (), counts)
+        one = desired_state(family, (), counts)
         assert (layout.why_impossible(one, family) == "") == fits, counts
         assert fits == (layout.why_impossible(one, family) == "" and layout.why_not_now(one, family) == "")
 
 
-def test_the_table_is_that_of_the_board_whose_totals_the_driver_told() -> None:
-    card = PCIDevice(status=PCIDeviceStatus(vendor_id="10de", device_id="20b0"))
+def test_the_table_is_that_of_the_board_whose_totals_the_driver_reported() -> None:
+    layout_gpu = PCIDevice(status=PCIDeviceStatus(vendor_id="10de", device_id="20b0"))
     a100, a30 = catalog.family("a100-40gb"), catalog.family("a30-24gb")
-    found = layout.family_of(wish(a100, (), Counter()), card)
+    found = layout.family_of(desired_state(a100, (), Counter()), layout_gpu)
     assert found is not None
     assert found.name == "a100-40gb"
-    assert layout.family_of(wish(a30, (), Counter()), card) is None
-    assert layout.family_of(wish(a100, (), Counter()), None) is None
+    assert layout.family_of(desired_state(a30, (), Counter()), layout_gpu) is None
+    assert layout.family_of(desired_state(a100, (), Counter()), None) is None

@@ -1,4 +1,4 @@
-"""The rules for virtual machines, and what is filled in."""
+"""Rules for VMs, and the fields that are filled in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.kubernetes.virtual_machines.kubevirt.admission.review import demand
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 from aliquot.kubernetes.virtual_machines.kubevirt.reservations import VmReservations
-from support.admissions import GPU, claim, entry, function, instance, machine, merged, request, vgpu, world
+from support.admissions import GPU, claim, entry, environment, function, instance, machine, merged, request, vgpu
 
 JSON = dict[str, Any]
 Q, A, L40S = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_L40S-12Q"
@@ -27,7 +27,7 @@ VENDOR = [
     vgpu("0000:26:00.4", "NVIDIA L40S-12Q", True, uuid="1155"),
     vgpu("0000:26:00.5", "NVIDIA L40S-12Q", True, uuid="1155"),
 ]
-CARD = "nvidia.com/GA107_A2"
+GPU_UUID = "nvidia.com/GA107_A2"
 
 
 def node(name: str, **amounts: int) -> JSON:
@@ -39,7 +39,7 @@ def cluster(
     permitted: frozenset[str] | None = frozenset(), reserved: tuple[VmDemand, ...] = (), **given: Any
 ) -> VmClusterState:
     given = {"vgpus": [*MDEVS, *VENDOR], "nodes": [node("n1", **{Q: 3, A: 1, L40S: 2})]} | given
-    found = world(**given)
+    found = environment(**given)
     seen = ClusterObservation(
         tuple(msgspec.convert(given["nodes"], list[Node])),
         tuple(found.vgpus.values()),
@@ -57,14 +57,14 @@ def refused(new: JSON, old: JSON | None = None, at: VmClusterState | None = None
 
 
 def filled(new: JSON, old: JSON | None = None, **given: Any) -> tuple[JSON, tuple[str, ...]]:
-    """The machine as the API server would store it, and what its user is told."""
+    """Return the VM as the API server would store it, and the warnings for its user."""
     found = mutate(request("virtualmachines", old, new), cluster(**given))
     assert found.allowed
     return patched(new, found.patches), found.warnings
 
 
 def patched(one: JSON, operations: tuple[JSON, ...]) -> JSON:
-    """JSON Patch, as far as it is used."""
+    """Apply a JSON Patch, with the operations that are used here."""
     found = copy.deepcopy(one)
     for each in operations:
         *steps, last = [s.replace("~1", "/").replace("~0", "~") for s in each["path"].strip("/").split("/")]
@@ -84,11 +84,11 @@ def lists(one: JSON) -> tuple[list[JSON], list[JSON]]:
     return devices.get("gpus", []), devices.get("hostDevices", [])
 
 
-# -- what is filled in
+# -- fields that are filled in
 
 
 def test_both_of_two_vgpus_become_host_devices_where_the_kernel_has_no_mdev() -> None:
-    """The original's patch is invalid for the second one."""
+    # The original's patch is invalid for the second one.
     two = machine("vm", {"name": "a", "deviceName": L40S, "tag": "t"}, entry("b", L40S, display={}))
     stored, warnings = filled(two)
     assert lists(stored) == ([], [{"name": "a", "deviceName": L40S, "tag": "t"}, {"name": "b", "deviceName": L40S}])
@@ -108,7 +108,7 @@ def test_an_mdev_stays_where_it_is() -> None:
 
 
 def test_a_machine_of_before_an_upgrade_is_converted_at_its_next_start() -> None:
-    """All vGPUs were lost by the kernel without mdev until somebody edited each machine."""
+    # The kernel without mdev lost all vGPUs until a user edited each VM.
     stopped = machine("vm", entry("a", L40S), strategy="Halted")
     stored, _ = filled(merged(stopped, spec={"runStrategy": "Always"}), stopped)
     assert lists(stored) == ([], [{"name": "a", "deviceName": L40S}])
@@ -136,23 +136,23 @@ def test_a_gpu_from_a_dra_claim_counts_for_ramfb() -> None:
     assert shown == [{"enabled": True, "ramFB": {"enabled": True}}, {"ramFB": {"enabled": False}}]
 
 
-def test_where_nobody_may_have_ramfb_nothing_is_written() -> None:
+def test_where_ramfb_is_not_allowed_nothing_is_written() -> None:
     no = {"enabled": False}
     assert ramfb(entry("a", Q, display=no), entry("b", Q, display=no)) == [no, no]
 
 
 def test_devices_of_the_same_iommu_group_come_along_on_update_too() -> None:
     audio = function("0000:08:00.1", "2291", resource="nvidia.com/GA107_AUDIO")
-    other = function("0000:09:00.0", resource=CARD, group="40")
+    other = function("0000:09:00.0", resource=GPU_UUID, group="40")
     given: JSON = {
-        "functions": [function(resource=CARD), audio, other],
+        "functions": [function(resource=GPU_UUID), audio, other],
         "claims": [claim(), claim("0000:08:00.1"), claim("0000:09:00.0")],
     }
-    both = [{"name": GPU, "deviceName": CARD}, {"name": "n1-000008001", "deviceName": "nvidia.com/GA107_AUDIO"}]
+    both = [{"name": GPU, "deviceName": GPU_UUID}, {"name": "n1-000008001", "deviceName": "nvidia.com/GA107_AUDIO"}]
     asked = machine("vm", both[0], field="hostDevices")
     stored, warnings = filled(asked, **given)
     assert lists(stored)[1] == both
-    assert warnings == ("n1-000008001 shares an IOMMU group with a device of this VM and comes along",)
+    assert warnings == ("n1-000008001 shares an IOMMU group with a device of this VM and was added",)
     assert lists(filled(asked, machine("vm"), **given)[0])[1] == both
     assert filled(stored, **given)[0] == stored
     unoffered: JSON = given | {"claims": [claim()]}
@@ -164,20 +164,20 @@ def test_devices_of_the_same_iommu_group_come_along_on_update_too() -> None:
 def test_the_annotation_of_a_stopped_machine_says_what_its_spec_names() -> None:
     key = names.ALLOCATION_ANNOTATION
 
-    def annotation(*devices: JSON, former: str, **given: Any) -> str | None:
-        old = machine("vm", entry("x", Q), strategy="Halted", annotations={key: former})
-        new = machine("vm", *devices, strategy="Halted", annotations={key: former})
+    def annotation(*devices: JSON, previous: str, **given: Any) -> str | None:
+        old = machine("vm", entry("x", Q), strategy="Halted", annotations={key: previous})
+        new = machine("vm", *devices, strategy="Halted", annotations={key: previous})
         found: str | None = filled(new, old, **given)[0]["metadata"]["annotations"].get(key)
         return found
 
-    told = {"gpus": {Q: ["n1-000008004"]}}
-    assert json.loads(annotation(entry("n1-000008004", Q), former="{}") or "") == told
-    assert annotation(former="{}") is None
-    same = json.dumps(told)
-    assert annotation(entry("n1-000008004", Q), former=same) == same
+    reported = {"gpus": {Q: ["n1-000008004"]}}
+    assert json.loads(annotation(entry("n1-000008004", Q), previous="{}") or "") == reported
+    assert annotation(previous="{}") is None
+    same = json.dumps(reported)
+    assert annotation(entry("n1-000008004", Q), previous=same) == same
     running: JSON = {"instances": [instance("vm", "n1", entry("x", Q))]}
-    assert annotation(entry("n1-000008004", Q), former="{}", **running) == "{}"
-    assert json.loads(annotation(entry("n1-000026004", L40S), former="{") or "")["hostdevices"] == {
+    assert annotation(entry("n1-000008004", Q), previous="{}", **running) == "{}"
+    assert json.loads(annotation(entry("n1-000026004", L40S), previous="{") or "")["hostdevices"] == {
         L40S: ["n1-000026004"]
     }
 
@@ -190,14 +190,18 @@ def test_what_is_no_machine_of_kubevirts_schema_is_left_to_kubevirt() -> None:
     assert mutate(request("virtualmachines", None, nothing), cluster()).allowed
 
 
-# -- what is refused
+# -- refusals
 
 
-def test_a_resource_that_nobody_offers_is_refused() -> None:
+def test_a_resource_that_no_node_offers_is_refused() -> None:
     odd = machine("vm", entry("a", "nvidia.com/NVIDIA_A2-4X"))
     assert refused(odd).startswith("resource name nvidia.com/NVIDIA_A2-4X of a not found (did you mean nvidia.com/NVID")
     bare = refused(machine("vm", entry("a", "A2-4Q")))
     assert "not found (did you mean nvidia.com/NVIDIA_A2-4Q" in bare, "a type without its prefix"
+    whole = cluster(functions=[function(resource="nvidia.com/NVIDIA_A2-4")], claims=[claim()])
+    assert refused(odd, at=whole).endswith("| next: kubectl get vgpudevices")
+    assert "nvidia.com/NVIDIA_A2-4)" not in refused(odd, at=whole), "a whole GPU is not a vGPU"
+    assert refused(machine("vm", entry("a", "intel.com/qat"))).endswith("not found | next: aliquot capacity")
     real = refused(machine("vm", entry("a", "nvidia.com/NVIDIA_A2-8Q")))
     assert "no VGPUDevice is enabled as NVIDIA A2-8Q | next: kubectl get vgpudevices" in real
     assert refused(odd, at=cluster(frozenset({"nvidia.com/NVIDIA_A2-4X"}))).startswith("1 of nvidia.com/NVIDIA_A2-4X")
@@ -213,8 +217,8 @@ def test_what_others_offer_is_theirs_to_judge() -> None:
 
 
 def test_devices_of_two_nodes_are_refused_by_name() -> None:
-    far = vgpu("0000:08:00.4", "NVIDIA A2-4Q", True, node="n2")
-    at = cluster(vgpus=[*MDEVS, far], nodes=[node("n1", **{Q: 3}), node("n2", **{Q: 1})])
+    remote = vgpu("0000:08:00.4", "NVIDIA A2-4Q", True, node="n2")
+    at = cluster(vgpus=[*MDEVS, remote], nodes=[node("n1", **{Q: 3}), node("n2", **{Q: 1})])
     both = machine("vm", entry("n1-000008004", Q), entry("n2-000008004", Q))
     assert "not on the same node: n1-000008004 is on n1, n2-000008004 is on n2" in refused(both, at=at)
 
@@ -247,9 +251,9 @@ def test_two_ramfb_are_refused() -> None:
 
 
 def test_a_display_on_a_whole_gpu_is_refused() -> None:
-    at = cluster(functions=[function(resource=CARD)], claims=[claim()], nodes=[node("n1", **{CARD: 1})])
-    assert "cannot have a display" in refused(machine("vm", entry("a", CARD, display={"enabled": True})), at=at)
-    assert refused(machine("vm", entry("a", CARD)), at=at) == ""
+    at = cluster(functions=[function(resource=GPU_UUID)], claims=[claim()], nodes=[node("n1", **{GPU_UUID: 1})])
+    assert "cannot have a display" in refused(machine("vm", entry("a", GPU_UUID, display={"enabled": True})), at=at)
+    assert refused(machine("vm", entry("a", GPU_UUID)), at=at) == ""
 
 
 def test_more_machines_than_vgpus_are_refused_stopped_ones_are_not() -> None:
@@ -257,7 +261,7 @@ def test_more_machines_than_vgpus_are_refused_stopped_ones_are_not() -> None:
     full = cluster(vms=running, instances=[instance(f"vm{n}", "n1", entry("a", Q)) for n in range(3)])
     another = machine("vm9", entry("a", Q))
     assert refused(another, at=full) == (
-        f"1 of {Q} is asked for, 0 can still be allocated (3 in the cluster, 3 allocated): see aliquot capacity"
+        f"1 of {Q} is requested, 0 can still be allocated (3 in the cluster, 3 allocated): see aliquot capacity"
     )
     stopped = merged(another, spec={"runStrategy": "Halted"})
     assert refused(stopped, at=full) == ""
@@ -277,7 +281,7 @@ def test_two_machines_in_the_same_second_do_not_both_get_the_last_one() -> None:
 
 
 def test_a_machine_that_is_stopped_while_it_starts_holds_nothing() -> None:
-    """Its agent's note was judged while it was to run, and written after it was stopped: judged twice."""
+    # The agent's note was reviewed twice: while the VM was to run, and as a write after its stop.
     one = machine("vm1", entry("a", L40S))
     for off in ({"spec": {"runStrategy": "Halted"}}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}):
         asked = demand(request("virtualmachines", one, merged(one, **off)))
@@ -288,7 +292,7 @@ def test_a_machine_that_is_stopped_while_it_starts_holds_nothing() -> None:
     assert kept.active(0) == ()
     owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "u"}
     started = merged(instance("vm1", "", entry("a", L40S)), metadata={"ownerReferences": [owner]})
-    assert demand(request("virtualmachineinstances", None, started)) is None, "the machine itself is counted"
+    assert demand(request("virtualmachineinstances", None, started)) is None, "the VM itself is counted"
 
 
 def test_a_running_machine_is_edited_without_being_counted_again() -> None:
@@ -314,7 +318,7 @@ def test_a_machine_whose_gpu_is_gone_can_still_be_labelled_stopped_and_deleted()
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_an_instance_of_its_own_is_judged_a_machines_is_not(owned: bool) -> None:
-    """After a reboot a machine's instance comes before its devices do."""
+    # After a reboot, the instance of a VM starts before its devices exist.
     one = instance("vmi", "", entry("a", "nvidia.com/NVIDIA_A2-4X"), phase="Pending")
     if owned:
         one["metadata"]["ownerReferences"] = [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vmi"}]
