@@ -52,11 +52,15 @@ sandbox-machines: $(VENV)/.clusters   ## the same cluster, kept running for you 
 demo-slurm: $(VENV)/.demo   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
 	@$(RUN) $(BIN)/python tools/sandbox_slurm.py
 
-check: $(VENV)/.dev   ## format, lint, types, import contracts
+sandbox-slurm: $(VENV)/.demo   ## a shell on a host of the same Slurm, which ends with the shell
+	@$(RUN) $(BIN)/python tools/sandbox_slurm.py --shell
+
+check: $(VENV)/.dev   ## format, lint, types, import contracts, plain English
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 	@$(BIN)/mypy
+	@$(BIN)/python tools/prose_lint.py
 
 # No process outlives a run: servers, daemons and containers end with it, also after SIGKILL.
 RUN := $(BIN)/python tools/contained.py
@@ -112,4 +116,4 @@ lock: $(VENV)/.dev   ## the image's packages with their hashes, and its bill of 
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site
 
-.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-all test-pure test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog lock clean
+.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm sandbox-slurm check test test-all test-pure test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog lock clean
