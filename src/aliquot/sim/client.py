@@ -74,7 +74,9 @@ class SimClient:
     def calls(self) -> list[dict[str, Any]]:
         """Return the call log: every driver call that reached the node, in order."""
         with open(os.path.join(self.directory, "calls.jsonl"), "rb") as log:
-            return [msgspec.json.decode(line, type=dict[str, Any]) for line in log if line.endswith(b"\n")]
+            # Read at once: the server may add the second half of a line between two reads.
+            *lines, _half = log.read().split(b"\n")
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
 
     def hold(
         self,
