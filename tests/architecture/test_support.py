@@ -191,13 +191,26 @@ class TestTheDraw:
         monkeypatch.setattr(selection, "drawn", lambda name: False)
         monkeypatch.setattr(selection, "changed", lambda: frozenset({"src/aliquot/py.typed"}))
         monkeypatch.setattr(selection, "everything", lambda: False)
-        assert selection.included("t", ["tests/", "src/aliquot/p"])
-        assert not selection.included("t", ["tests/"])
-        assert not selection.included("t")
+        tests = {"about": ["tests/", "src/aliquot/p"], "elsewhere": ["tests/"], "any": []}
+        assert selection.included(tests) == {"about"}
         with pytest.raises(pytest.UsageError, match="t is about src/gone, but"):
-            selection.included("t", ["src/gone"])
+            selection.included({"t": ["src/gone"]})
         monkeypatch.setattr(selection, "everything", lambda: True)
-        assert selection.included("t")
+        assert selection.included(tests) == set(tests)
+
+    def test_has_others_of_what_a_wide_change_calls_for_after_each_commit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(selection, "drawn", lambda name: name == "turn")
+        monkeypatch.setattr(selection, "changed", lambda: frozenset({"src/aliquot/py.typed"}))
+        monkeypatch.setattr(selection, "everything", lambda: False)
+        tests = {name: ["src/aliquot/"] for name in ("turn", *map(str, range(3 * selection.CALLED)))}
+        chosen = []
+        for number in range(2):
+            monkeypatch.setattr(selection, "seed", lambda seed=f"{number}-0": seed)
+            chosen.append(selection.included(tests))
+        assert all(len(each) == selection.CALLED + 1 and "turn" in each for each in chosen)
+        assert chosen[0] != chosen[1]
 
 
 PROJECT = """

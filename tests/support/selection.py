@@ -2,8 +2,9 @@
 
 A long test is one with the marker ``long``. Commits take turns: ten in a row draw every long test once, and the same
 commit always draws the same ones. ``long(about=["src/aliquot/..."])`` names what the test is about, by
-paths or their beginnings: it is included as well when one of these files changed in the last day of history. Tests of
-the same ``long(name="...")`` are drawn together.
+paths or their beginnings: it is called for when one of these files changed in the last day of history. A run has up to
+``CALLED`` tests that are called for. After a change of the whole tree, which calls for nearly all, each commit runs
+other ones: such a change is what ``make test-all`` is for. Tests of the same ``long(name="...")`` are drawn together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 10
 """One long test in so many is drawn."""
+CALLED = 100
+"""At most so many long tests run because of what changed."""
 _DAY_S = 24 * 60 * 60
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
@@ -70,12 +73,21 @@ def everything() -> bool:
     return os.environ.get("ALIQUOT_ALL") == "1"
 
 
-def included(name: str, about: Iterable[str] = ()) -> bool:
-    """Report whether this run has the long test ``name``. Raises UsageError if it is about files that do not exist."""
-    for each in about:
-        if not _exists(each):
-            raise pytest.UsageError(f"{name} is about {each}, but no file has such a name")
-    return everything() or drawn(name) or any(file.startswith(tuple(about)) for file in changed())
+def included(tests: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Return which long tests this run has, from what each is about. Raises UsageError for files that do not exist."""
+    for name, about in tests.items():
+        for each in about:
+            if not _exists(each):
+                raise pytest.UsageError(f"{name} is about {each}, but no file has such a name")
+    if everything():
+        return frozenset(tests)
+    turns = {name for name in tests if drawn(name)}
+    called = [
+        name
+        for name, about in tests.items()
+        if name not in turns and any(file.startswith(tuple(about)) for file in changed())
+    ]
+    return frozenset(turns.union(sorted(called, key=lambda name: _hash(f"{seed()} {name}"))[:CALLED]))
 
 
 @functools.cache
@@ -120,12 +132,17 @@ class Selection:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        long: dict[str, set[str]] = {}
+        for item in items:
+            if mark := item.get_closest_marker("long"):
+                long.setdefault(_name(item, mark), set()).update(mark.kwargs.get("about", ()))
+        chosen = included(long)
         kept: list[pytest.Item] = []
         left: list[pytest.Item] = []
         for item in items:
             mark = item.get_closest_marker("long")
             named = item.nodeid in config.args  # requested by its full name
-            run = mark is None or named or included(mark.kwargs.get("name", item.nodeid), mark.kwargs.get("about", ()))
+            run = mark is None or named or _name(item, mark) in chosen
             (kept if run else left).append(item)
             if mark is not None:
                 self._all += 1
@@ -146,6 +163,11 @@ class Selection:
         how = "all of them" if everything() else f"drawn by ALIQUOT_SEED={seed()}; make test-all runs all"
         if self._all:
             terminalreporter.write_line(f"long tests: {self._run} of {self._all}, {how}")
+
+
+def _name(item: pytest.Item, mark: pytest.Mark) -> str:
+    """Return the name under which a long test is drawn."""
+    return str(mark.kwargs.get("name", item.nodeid))
 
 
 def pytest_configure(config: pytest.Config) -> None:
