@@ -39,10 +39,13 @@ TESTS = (
     *("tests/unit/foundation", "tests/unit/core/engine", "tests/unit/core/model", "tests/unit/hardware/state"),
     *("tests/unit/kubernetes", "tests/unit/dashboard", "tests/unit/node", "tests/unit/metrics/test_host.py"),
     *(f"tests/contract/test_{name}.py" for name in ("journal", "lock", "record", "watching")),
-    *(f"tests/laws/crash/test_{name}.py" for name in ("failing_calls", "world_moves", "power_cuts", "journal")),
+    *(f"tests/laws/crash/test_{name}.py" for name in ("failing_calls", "changed_meanwhile", "power_cuts", "journal")),
     *(f"tests/system/cli/test_{name}.py" for name in ("apply", "history", "boot", "failure", "saved_plan", "lasting")),
     *(f"tests/system/cli/test_{name}.py" for name in ("hanging_driver", "version_skew", "usage", "watch")),
-    *(f"tests/system/dashboard/test_{name}.py" for name in ("security", "desk", "pages_forms", "pages_deeds")),
+    *(
+        f"tests/system/dashboard/test_{name}.py"
+        for name in ("security", "pending_changes", "pages_forms", "pages_actions")
+    ),
     *(f"tests/system/kubernetes/test_{name}.py" for name in ("agent_kept", "traps", "webhooks", "two_agents")),
     *(
         f"tests/system/kubernetes/test_{name}.py"

@@ -118,6 +118,11 @@ def test_the_same_seed_draws_the_same_mutants() -> None:
     assert {mutant.area for mutant in one} == set(AREAS)
 
 
+def test_every_area_has_files_and_every_named_test_exists() -> None:
+    patterns = [f"src/aliquot/{pattern}" for of_area in AREAS.values() for pattern in of_area]
+    assert [each for each in (*patterns, *mutation.TESTS) if not any(ROOT.glob(each))] == []
+
+
 def test_every_mutant_is_a_program() -> None:
     for mutant in mutation.drawn(ROOT, "any", 50):
         source = (ROOT / "src/aliquot" / mutant.file).read_bytes()
