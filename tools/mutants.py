@@ -618,6 +618,20 @@ MUTANTS = {
         "if waiting.resume_node(record, context) or True:",
         SLURM,
     ),
+    "slurm-stopped": Mutant(
+        "slurm apply: a slurmd that its stop command leaves running is taken for stopped",
+        "slurm/node/slurmd.py",
+        "while pid := running_slurmd(self._settings):",
+        "while pid := 0:",
+        ("tests/unit/slurm/node/test_slurmd_commands.py",),
+    ),
+    "slurm-undo-keys": Mutant(
+        "slurm apply: an undo registers a dynamic node with the keys that Slurm refused",
+        "slurm/node/target.py",
+        "keys = previous if record.undoing else record.node_conf or previous",
+        "keys = record.node_conf or previous",
+        ("tests/unit/slurm/node/test_apply_node_conf.py",),
+    ),
     "slurm-administrators": Mutant(
         "slurm: a node that offers all GPUs of its host does not fence the administrators' capabilities",
         "slurm/files/fence.py",

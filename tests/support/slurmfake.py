@@ -22,6 +22,7 @@ from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, Slu
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.node import device_nodes as devices
+from aliquot.slurm.node import host_facts
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node import step_executor as executor
 from aliquot.slurm.node import transaction as apply
@@ -32,6 +33,7 @@ from support.simnodes import Node
 from unit.core.engine.memory import MemoryJournal, OneByOne, Recorder
 
 WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
+MEMORY_MIB = 1000
 
 
 class Cluster:
@@ -112,8 +114,8 @@ class Cluster:
 
 
 class Slurmd:
-    """A slurmd that registers what ``--conf`` says. With ``works`` False it starts and never registers. ``absent`` is
-    why it cannot be started on this host.
+    """A slurmd that registers what ``--conf`` says, on a host with ``MEMORY_MIB``. With ``works`` False it starts and
+    never registers. ``absent`` is why it cannot be started on this host.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -135,6 +137,15 @@ class Slurmd:
         if not self.works:
             return
         words = nodeconf.words(conf)
+        memory = int(words.get("RealMemory", "0"))
+        if memory > MEMORY_MIB:
+            self.cluster.records[self.name] = SlurmNode(
+                self.name,
+                frozenset({"UNKNOWN", "DYNAMIC_NORM", "DRAIN", "INVALID_REG"}),
+                gres=grestext.parse_listed(words.get("Gres")),
+                reason=f"Low RealMemory (reported:{MEMORY_MIB} < 100.00% of configured:{memory})",
+            )
+            return
         self.cluster.records[self.name] = SlurmNode(
             self.name,
             frozenset({"IDLE", "DYNAMIC_NORM", *(["DRAIN"] if words.get("State") == "DRAIN" else [])}),
@@ -181,6 +192,7 @@ class Host:
         (folder / "etc" / "slurm.conf").write_text("ClusterName=c\nSlurmctldHost=h\nMaxNodeCount=9\n")
         patch.setattr(devices, "make", lambda *_, **__: ())
         patch.setattr(validate, "parse", _absent)
+        patch.setattr(host_facts, "memory_mib", lambda: 0)
 
     @property
     def settings(self) -> SlurmNodeSettings:

@@ -44,6 +44,7 @@ _ONE = (
 REASONED = {
     "aliquot sim stop --all": "the message is about the simulator's server as a whole, which is of another version",
     "aliquot sim stop --help": "it prints help",
+    "kill $p": "the message is about the slurmd that the file names",
     "systemctl restart docker": "the message is about the daemon, and says what a restart ends",
     "systemctl disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service": "the message is about their file",
 }

@@ -185,10 +185,11 @@ def conf_dir(args: Args) -> str:
 def settings(
     args: Args, connection: Connection, inventory: Inventory | None, change_record: ChangeRecord | None
 ) -> SlurmNodeSettings:
-    """Return the node's settings: from the command line, else from the last change."""
+    """Return the node's settings: from the command line, else from the last change that succeeded or is open."""
+    from aliquot.slurm.node.change_record import remembered_settings
     from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
-    last = change_record.change.settings if change_record else SlurmNodeSettings(node_name(args))
+    last = remembered_settings(change_record) if change_record else SlurmNodeSettings(node_name(args))
     typed = {
         "style": args.type_style,
         "form": args.autodetect,

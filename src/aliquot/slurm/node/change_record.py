@@ -22,7 +22,7 @@ from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files import fence
 from aliquot.slurm.files.job_devices import GresDevice
 from aliquot.slurm.node.node_attributes import NodeAttributes
-from aliquot.slurm.node.request import NodeKind, SlurmChange, SlurmStep
+from aliquot.slurm.node.request import NodeKind, SlurmChange, SlurmNodeSettings, SlurmStep
 
 LEGACY_FOLDER = "slurm"
 """The folder of releases before the state store."""
@@ -59,7 +59,7 @@ class NodeRestorePoint(msgspec.Struct, frozen=True):
     gres_text: str = ""
     features: tuple[str, ...] | None = None
     node_conf: str = ""
-    """The other keys of a dynamic node."""
+    """The other keys that the dynamic node had."""
     reason: str = ""
     """The reason of a drain that someone else had set before."""
     slurmd_start: int = 0
@@ -93,12 +93,22 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     version: str = ""
     restore_point: NodeRestorePoint = msgspec.field(default=NodeRestorePoint(), name="before")
     expected: ExpectedGres = msgspec.field(default=ExpectedGres(), name="meant")
+    node_conf: str = ""
+    """The keys of a dynamic node other than ``Gres``. Earlier releases kept them in ``restore_point`` only."""
+    previous_settings: SlurmNodeSettings | None = None
+    """The settings of the last change that succeeded, or None if there was none."""
     steps: tuple[tuple[str, float], ...] = ()
     """The completed steps, each with its duration in seconds."""
 
     @property
     def name(self) -> str:
         return self.change.settings.name
+
+
+def remembered_settings(record: ChangeRecord) -> SlurmNodeSettings:
+    """Return the settings for the next change: those of this change, or of the one before if this one failed."""
+    failed = record.status in ("undone", "refused")
+    return (record.previous_settings if failed else None) or record.change.settings
 
 
 class _Stored(msgspec.Struct, frozen=True):

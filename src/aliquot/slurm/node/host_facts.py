@@ -8,7 +8,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.files.node_line import gres_value
+from aliquot.slurm.files.node_line import NodeHardware, gres_value
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.desired_gres import offered_by_node
 from aliquot.slurm.node.next_step import version_of
@@ -83,11 +83,22 @@ def _slurm_state(name: str, slurm: Slurm) -> str:
 
 def slurmd_version() -> str:
     """Return the version from ``slurmd -V``, or "" if slurmd is not installed."""
+    word = _slurmd_output("-V").strip().rpartition(" ")[2]
+    return word if version_of(word).major else ""
+
+
+def memory_mib() -> int:
+    """Return the memory of this host as slurmd registers it, or 0 if slurmd is not installed."""
+    found = NodeHardware.parse(_slurmd_output("-C")).keys.get("RealMemory", "")
+    return int(found) if found.isdecimal() else 0
+
+
+def _slurmd_output(option: str) -> str:
+    """Return the output of slurmd for an option; "" if it fails or is not installed."""
     from aliquot.foundation import bounded_process
 
     try:
-        ran = bounded_process.run(["slurmd", "-V"], 10)
-    except OSError:
+        ran = bounded_process.run(["slurmd", option], 10)
+    except OSError:  # a TimeoutError too
         return ""
-    word = ran.out.strip().rpartition(" ")[2]
-    return word if ran.code == 0 and version_of(word).major else ""
+    return ran.out if ran.code == 0 else ""

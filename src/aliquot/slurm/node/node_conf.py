@@ -25,6 +25,12 @@ def gres_of(text: str) -> str:
     return next((value for key, value in words(text).items() if key.lower() == "gres"), "")
 
 
+def includes(text: str, others: str) -> bool:
+    """Report whether a configuration has all keys of another one, with equal values."""
+    have = {key.lower(): value for key, value in words(text).items()}
+    return all(have.get(key.lower()) == value for key, value in words(others).items() if key.lower() not in DROPPED)
+
+
 def invalid_words(text: str) -> tuple[str, ...]:
     """Return an error for each word that is not ``Key=value``."""
     rest = _WORD.sub("", text).split()

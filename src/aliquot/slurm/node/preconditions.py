@@ -20,8 +20,8 @@ from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
+from aliquot.slurm.node import host_facts, node_attributes, reconfigure, target
 from aliquot.slurm.node import next_step as steps
-from aliquot.slurm.node import node_attributes, reconfigure, target
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
@@ -31,6 +31,7 @@ from aliquot.slurm.node.gpu_plan import feasible, freed
 from aliquot.slurm.node.request import (
     NodeKind,
     SlurmChange,
+    SlurmNodeSettings,
     checked,
     held_by_others,
     is_our_reason,
@@ -68,6 +69,7 @@ def prepare_change(
         restore_point=_inherited_restore_point(interrupted, node)
         if interrupted
         else _restore_point(change, inventory, found, node, earlier),
+        node_conf=_node_conf(change, node) if kind == "dynamic" else "",
     )
     _refuse(record, made, node, context)
     if interrupted is None and not made.changes and _is_settled(record, node):
@@ -75,7 +77,7 @@ def prepare_change(
         return None
     if change.jobs == "refuse" and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
-    return replace(record, phase=steps.route(record)[0])
+    return replace(record, phase=steps.route(record)[0], previous_settings=_previous_settings(earlier))
 
 
 def _feasible(change: SlurmChange, inventory: Inventory, jobs: tuple[SlurmJob, ...]) -> Plan:
@@ -120,7 +122,7 @@ def _restore_point(
     text = conf.text_of(path) if os.path.exists(path) else ""
     mine = next((b for b in block.blocks(text) if b.node == settings.name), None)
     line = node_line(found, settings.name)
-    words = "" if line else _node_conf(change, node)
+    words = "" if line else _previous_node_conf(change, node, earlier)
     gres_text = ",".join(map(fence.gres_entry, node.gres)) if node else ""
     current_gres = line.get("Gres") if line else fence.with_fence(gres_text, mine.lines if mine else ())
     typed = earlier is None or earlier.change.settings.node_conf != settings.node_conf
@@ -165,6 +167,46 @@ def _node_conf(change: SlurmChange, node: SlurmNode | None) -> str:
     return words
 
 
+def _previous_node_conf(change: SlurmChange, node: SlurmNode | None, earlier: ChangeRecord | None) -> str:
+    """Return the keys that a dynamic node has now, other than GPUs; those of the change for a new node."""
+    if node is None:
+        return _node_conf(change, node)
+    settings = change.settings
+    configured = "" if settings.by_commands else nodeconf.conf_in_options(files.options_of(settings))
+    recorded = "" if earlier is None else earlier.restore_point.node_conf
+    if earlier is not None and earlier.status == "done":
+        recorded = earlier.node_conf or recorded
+    return configured or recorded or nodeconf.from_node(node)
+
+
+def _previous_settings(earlier: ChangeRecord | None) -> SlurmNodeSettings | None:
+    """Return the settings of the last change that succeeded."""
+    if earlier is None:
+        return None
+    return earlier.change.settings if earlier.status == "done" else earlier.previous_settings
+
+
+def _refuse_memory(record: ChangeRecord, node: SlurmNode | None, found: Conf) -> None:
+    """Raise UsageError for more memory than the host has, because slurmctld makes such a node INVALID."""
+    if node is not None and _keeps_node_conf(record):
+        return
+    wanted = {key.lower(): value for key, value in nodeconf.words(record.node_conf).items()}.get("realmemory", "")
+    if not wanted.isdecimal() or "config_overrides" in found.get("SlurmdParameters"):
+        return
+    has = host_facts.memory_mib()
+    if 0 < has < int(wanted):
+        raise UsageError(
+            f"--node-conf: RealMemory={wanted} is more than the {has} MiB that this host has: "
+            f"slurmctld would not accept {record.name}",
+            next_step="slurmd -C",
+        )
+
+
+def _keeps_node_conf(record: ChangeRecord) -> bool:
+    """Report whether a dynamic node has the requested keys other than GPUs."""
+    return nodeconf.includes(record.restore_point.node_conf, record.node_conf)
+
+
 def _drained_by_us(node: SlurmNode | None, earlier: ChangeRecord | None) -> bool:
     """Report whether the node should take jobs after the change: not if someone else had drained it or set it DOWN."""
     if node is not None and held_by_others(node):
@@ -182,6 +224,7 @@ def _refuse(record: ChangeRecord, made: Plan, node: SlurmNode | None, context: S
         context.daemon.ready()
     files.gres_file(settings, record.expected.lines, force=change.force)
     if record.kind == "dynamic":
+        _refuse_memory(record, node, files.conf_of(settings))
         return
     assert node is not None
     differs = made.changes or not agrees(node, record.expected.gres)
@@ -198,6 +241,8 @@ def _is_settled(record: ChangeRecord, node: SlurmNode | None) -> bool:
     if node is None or not node.answers or not agrees(node, record.expected.gres):
         return False
     if node.draining and is_our_reason(node.reason):
+        return False
+    if record.kind == "dynamic" and not _keeps_node_conf(record):
         return False
     with files.locked(record.change.settings.conf_dir):
         if any(files.differs(each) for each in target.desired_files(record)):

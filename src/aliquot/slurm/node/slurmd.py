@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
+import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from aliquot.errors import BlockedError
+from aliquot.slurm.conf import files as conf_files
 from aliquot.slurm.node.request import SlurmNodeSettings
 
 STOP_S = 60.0
 START_S = 60.0
+END_S = 5.0
+"""Seconds that slurmd may run after ``--slurmd-stop`` ended."""
+PID_FILE = "/var/run/slurmd.pid"
+"""The default of ``SlurmdPidFile``."""
 OPTIONS_FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
 """Files from which Slurm's own unit reads SLURMD_OPTIONS: on Debian, and on Red Hat and SUSE."""
 
@@ -88,13 +96,16 @@ class SlurmdCommands:
 
     def stop(self) -> None:
         self._run(self._settings.stop, "--slurmd-stop", STOP_S, "")
+        deadline = time.monotonic() + END_S
+        while pid := running_slurmd(self._settings):
+            if time.monotonic() > deadline:
+                raise _still_running(self._settings, pid)
+            time.sleep(0.05)
 
     def start(self, conf: str) -> None:
         self._run(self._settings.start, "--slurmd-start", START_S, conf)
 
     def _run(self, command: str, option: str, seconds: float, conf: str) -> None:
-        import shlex
-
         words = ["-Z", "--conf", conf] if conf else []
         variables = {
             "ALIQUOT_NODE_NAME": self._settings.name,
@@ -102,6 +113,48 @@ class SlurmdCommands:
             "ALIQUOT_SLURMD_OPTIONS": shlex.join(words),
         }
         run_shell(command, option, seconds, variables)
+
+
+def pid_file(settings: SlurmNodeSettings) -> str:
+    """Return the file in which slurmd writes its process id: ``SlurmdPidFile`` of slurm.conf. Raises ConfigError."""
+    found = conf_files.read(os.path.join(settings.conf_dir, "slurm.conf"), "slurm.conf")
+    path = found.get("SlurmdPidFile", default=PID_FILE) if found else PID_FILE
+    return path.replace("%n", settings.name).replace("%h", os.uname().nodename.partition(".")[0])
+
+
+def running_slurmd(settings: SlurmNodeSettings) -> int:
+    """Return the process id of the node's slurmd, or 0 if it does not run."""
+    try:
+        with open(pid_file(settings)) as file:
+            pid = int(file.read())
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().decode(errors="replace").split("\0")
+    except (OSError, ValueError):
+        return 0
+    return pid if os.path.basename(words[0]) == "slurmd" and _node_of(words) in ("", settings.name) else 0
+
+
+def _node_of(words: Sequence[str]) -> str:
+    """Return the node of a slurmd's command line (``-N NAME``), or "" if it has none.
+
+    slurmds of one host may share a file of process ids; it then belongs to one of them.
+    """
+    for number, word in enumerate(words):
+        if word == "-N" and number + 1 < len(words):
+            return words[number + 1]
+        if word.startswith("-N"):
+            return word[2:]
+    return ""
+
+
+def _still_running(settings: SlurmNodeSettings, pid: int) -> BlockedError:
+    path = shlex.quote(pid_file(settings))
+    working = f"p=$(cat {path} 2>/dev/null) || exit 0; kill $p; tail --pid=$p -f /dev/null"
+    return BlockedError(
+        f"--slurmd-stop ended, but slurmd of {settings.name} still runs (process {pid})",
+        details=(settings.stop, f"SlurmdPidFile of slurm.conf is {path}"),
+        next_step=f"repeat the command with --slurmd-stop {shlex.quote(working)}",
+    )
 
 
 def run_shell(command: str, option: str, seconds: float, variables: dict[str, str]) -> None:

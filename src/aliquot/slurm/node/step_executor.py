@@ -115,7 +115,7 @@ def _forget(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 def _record_remains(record: ChangeRecord, context: SlurmChangeContext) -> bool:
     """Report whether Slurm still has the previous record, so that slurmd can register with it and nothing is lost."""
     node, before = waiting.fetch_node(record.name, context), record.restore_point
-    if node is None or before.features is None or set(node.features) != set(before.features):
+    if node is None or node.invalid or before.features is None or set(node.features) != set(before.features):
         return False
     return bool(node.gres) and sorted(map(str, node.gres)) == sorted(map(str, before.gres))
 

@@ -43,4 +43,6 @@ def features(record: ChangeRecord) -> tuple[str, ...] | None:
 
 def conf(record: ChangeRecord, *, drained: bool = False) -> str:
     """Return ``--conf`` of a dynamic node's slurmd. With ``drained``, it takes no jobs until it is verified."""
-    return nodeconf.conf(record.restore_point.node_conf, gres_text(record), features(record), drained=drained)
+    previous = record.restore_point.node_conf
+    keys = previous if record.undoing else record.node_conf or previous
+    return nodeconf.conf(keys, gres_text(record), features(record), drained=drained)

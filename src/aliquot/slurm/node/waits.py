@@ -181,6 +181,8 @@ def wait_for_registration(record: ChangeRecord, context: SlurmChangeContext) -> 
     node: SlurmNode | None = None
     for _ in _turns(context, REGISTER_S):
         node = fetch_node(name, context)
+        if node is not None and _refused_registration(node, record):
+            break
         if node is not None and record.kind == "dynamic" and not explained:
             explained = _explain_drain(node, record, context)
         if node is not None and _fresh(node, record):
@@ -195,6 +197,11 @@ def _fresh(node: SlurmNode, record: ChangeRecord) -> bool:
     """Report whether a slurmd that has read the new files has registered."""
     new = node.slurmd_start >= int(record.started) and node.slurmd_start != record.restore_point.slurmd_start
     return new and not node.states & {"UNKNOWN", "FUTURE"}
+
+
+def _refused_registration(node: SlurmNode, record: ChangeRecord) -> bool:
+    """Report whether slurmctld refused a new dynamic node. Before the change the record was deleted."""
+    return record.kind == "dynamic" and not record.undoing and node.invalid
 
 
 def another_second(record: ChangeRecord, context: SlurmChangeContext) -> float:
@@ -239,7 +246,7 @@ def reason(record: ChangeRecord) -> str:
 
 def _unregistered(node: SlurmNode | None, record: ChangeRecord) -> BlockedError:
     wanted = record.expected.text
-    if node is None or not _fresh(node, record):
+    if node is None or not (_fresh(node, record) or _refused_registration(node, record)):
         return BlockedError(
             f"slurmd did not register {record.name} within {REGISTER_S:.0f} s",
             details=("Its log has the reason: see SlurmdLogFile in slurm.conf.",),
@@ -247,6 +254,10 @@ def _unregistered(node: SlurmNode | None, record: ChangeRecord) -> BlockedError:
         )
     has = ",".join(map(str, node.gres)) or "no GRES"
     state = "+".join(sorted(node.states))
+    if _refused_registration(node, record) and node.reason and not is_our_reason(node.reason):
+        return BlockedError(
+            f"{record.name} registered as {state}: {node.reason}", next_step=f"scontrol show node {record.name}"
+        )
     return BlockedError(
         f"{record.name} registered as {state} with {has} instead of {wanted}",
         details=tuple(filter(None, (node.reason,))),
