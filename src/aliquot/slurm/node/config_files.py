@@ -20,7 +20,7 @@ import msgspec
 
 from aliquot.errors import BlockedError, ConfigError, LockedError
 from aliquot.slurm.conf import files as conf
-from aliquot.slurm.conf import hostlist
+from aliquot.slurm.conf import hostlist, hosts
 from aliquot.slurm.conf.nodes import ConfiguredNodeLine, node_line
 from aliquot.slurm.conf.statements import Conf, ConfPair, ConfStatement, replaced
 from aliquot.slurm.files import fence
@@ -175,7 +175,7 @@ def node_file(settings: SlurmNodeSettings, found: Conf, text: str, features: tup
     path = line.statement.location.file
     previous = found.source(path).text
     if changes and len(line.names) > 1:
-        raise _shared(settings, line, previous, text)
+        raise _shared(settings, line)
     return DesiredFile(path, replaced(previous, changes))
 
 
@@ -191,19 +191,30 @@ def _changes(line: ConfiguredNodeLine, key: str, value: str) -> Iterator[tuple[C
         yield ConfPair(key, "", line.statement.location, end, end), f" {key}={value}"
 
 
-def _shared(settings: SlurmNodeSettings, line: ConfiguredNodeLine, text: str, gres_text: str) -> ConfigError:
-    others = [name for name in line.names if name != settings.name]
-    rest = text[line.statement.start : line.statement.end]
-    words = " ".join(w for w in rest.split() if not w.lower().startswith(("nodename=", "gres=")))
+def _shared(settings: SlurmNodeSettings, line: ConfiguredNodeLine) -> ConfigError:
+    own = line.names.index(settings.name)
+    others = [number for number in range(len(line.names)) if number != own]
     return ConfigError(
         f"{line.statement.location} covers {len(line.names)} nodes: the GRES of one cannot change without the others'",
         details=(
             "Give each node its own line:",
-            f"NodeName={','.join(others)} {words} Gres={line.get('Gres')}".rstrip(),
-            f"NodeName={settings.name} {words} Gres={gres_text}",
+            _line_for(line, others),
+            _line_for(line, [own]),
         ),
         next_step=f"write these lines in place of {line.statement.location}, then run it again",
     )
+
+
+def _line_for(line: ConfiguredNodeLine, numbers: Sequence[int]) -> str:
+    """Return the line for some of its nodes, by their numbers on it. Each node keeps its own address and port."""
+    words = []
+    for pair in line.statement.pairs:
+        value = pair.value
+        if pair.called("NodeName", "NodeHostname", "NodeAddr", "Port"):
+            each = hosts.expand_leniently(value)
+            value = ",".join(each[n] for n in numbers) if len(each) == len(line.names) else value
+        words.append(f'{pair.key}="{value}"' if " " in value else f"{pair.key}={value}")
+    return " ".join(words)
 
 
 def options_path(settings: SlurmNodeSettings) -> str:

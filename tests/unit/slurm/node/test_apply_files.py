@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aliquot.errors import ConfigError, StorageError
 from aliquot.slurm.client.models import SlurmNode
@@ -71,6 +72,18 @@ def test_a_line_without_gres_gets_it_at_its_end(tmp_path: Path) -> None:
     made = files.node_file(chosen, files.conf_of(chosen), "gpu:a100:2", None)
     assert "NodeName=n1 CPUs=4 Gres=gpu:a100:2" in made.text
     assert made.text.endswith(" # four\n")
+
+
+def test_a_line_for_several_nodes_is_split_into_lines_that_slurm_accepts(tmp_path: Path) -> None:
+    line = "NodeName=n[1-3] NodeAddr=10.0.0.[1-3] Port=7001,7002,7003 CPUs=4 Gres=gpu:a100:2 Feature=mig"
+    (tmp_path / "slurm.conf").write_text(f"{line}\n")
+    chosen = replace(settings(tmp_path), name="n2")
+    with pytest.raises(ConfigError, match="covers 3 nodes") as caught:
+        files.node_file(chosen, files.conf_of(chosen), "gpu:0", None)
+    assert caught.value.details[1:] == (
+        "NodeName=n1,n3 NodeAddr=10.0.0.1,10.0.0.3 Port=7001,7003 CPUs=4 Gres=gpu:a100:2 Feature=mig",
+        "NodeName=n2 NodeAddr=10.0.0.2 Port=7002 CPUs=4 Gres=gpu:a100:2 Feature=mig",
+    )
 
 
 def test_a_node_that_slurm_conf_does_not_name_is_dynamic(tmp_path: Path) -> None:
