@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,8 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 SUSPENDED_SUFFIX = ".resting"
 """The suffix of a file of ours while no device is left to offer. Runtimes do not read such a file."""
 _SIZE_LIMIT = 16 << 20
+_TOOLKIT_FILE = "nvidia.yaml"
+_TOOLKIT_OFF = "systemctl disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
 
 
 def encoded(document: Mapping[str, Any], form: str) -> str:
@@ -202,16 +205,20 @@ def _refuse_duplicates(path: str, document: Mapping[str, Any]) -> None:
             continue
         both = sorted(mine & set(device_names(found)))
         if both:
-            shown = ", ".join(both[:6]) + (f" and {len(both) - 6} more" if len(both) > 6 else "")
-            raise BlockedError(
-                f"{other} has devices of {document['kind']} with the same names: runtimes would refuse both",
-                details=(
-                    f"names in both files: {shown}",
-                    "the unit nvidia-cdi-refresh of nvidia-container-toolkit writes one, and ignores MIG changes",
-                    "add --vendor to write another kind, or --force to write it anyway",
-                ),
-                next_step="systemctl disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service",
-            )
+            raise _duplicate(other, document["kind"], both)
+
+
+def _duplicate(other: str, kind: str, names: Sequence[str]) -> BlockedError:
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    details, step = [f"names in both files: {shown}"], f"cat {shlex.quote(other)}"
+    if os.path.basename(other) == _TOOLKIT_FILE:
+        details.append("nvidia-container-toolkit's unit nvidia-cdi-refresh writes it, and ignores MIG changes")
+        step = f"{_TOOLKIT_OFF}; rm {shlex.quote(other)}"  # disabling the unit leaves its file in place
+    return BlockedError(
+        f"{other} has devices of {kind} with the same names: runtimes would refuse both",
+        details=(*details, "add --vendor to write another kind, or --force to write it anyway"),
+        next_step=step,
+    )
 
 
 def _mentions(text: str, kind: str) -> bool:

@@ -175,6 +175,29 @@ def test_check_says_what_to_install(run: Run, halves: list[str]) -> None:
     assert result.out.splitlines()[-1] == "verdict: not ready"
 
 
+def test_without_root_nothing_is_reserved_and_nothing_released(
+    run: Run, uuids: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\necho podman version 5.0\n")
+    podman.chmod(0o755)
+    opened = os.open
+
+    def refused(path: str, *rest: int, **more: int) -> int:
+        if str(path).endswith("reservations.lock"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refused)  # root may write everywhere
+    picked = run("docker", "run-args", uuids[0], "--runtime", "podman", "--form", "legacy")
+    assert picked.code == 20
+    assert "--no-reserve picks a device without reserving it" in picked.err
+    released = run("docker", "release", "--all")
+    assert released.code == 20
+    assert "--no-reserve" not in released.err
+    assert "next     run it as root" in released.err
+
+
 def test_check_without_a_driver_still_says_what_else_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ALIQUOT_SIM", raising=False)
     result = run("docker", "check")

@@ -78,11 +78,19 @@ def test_two_files_never_name_the_same_device(tmp_path: Path) -> None:
     foreign(tmp_path / "nvidia.yaml", made(names=("index",)))
     with pytest.raises(BlockedError, match="same names") as caught:
         refresh(NODE, OPTIONS, str(tmp_path))
-    assert "nvidia-cdi-refresh" in (caught.value.next_step or "")
+    assert (caught.value.next_step or "").endswith(f"nvidia-cdi-refresh.service; rm {tmp_path}/nvidia.yaml")
     assert "names in both files: 0, 1, all" in caught.value.details
     refresh(NODE, msgspec.structs.replace(OPTIONS, vendor="aliquot.dev"), str(tmp_path))
     refresh(NODE, msgspec.structs.replace(OPTIONS, names=("uuid",), all_device=False), str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["aliquot.dev-gpu.yaml", "nvidia.com-gpu.yaml", "nvidia.yaml"]
+
+
+def test_a_file_of_another_program_is_not_blamed_on_the_toolkit(tmp_path: Path) -> None:
+    foreign(tmp_path / "site.yaml", made(names=("index",)))
+    with pytest.raises(BlockedError, match="same names") as caught:
+        refresh(NODE, OPTIONS, str(tmp_path))
+    assert caught.value.next_step == f"cat {tmp_path}/site.yaml"
+    assert "toolkit" not in str(caught.value.details)
 
 
 def test_what_is_no_document_is_passed_over(tmp_path: Path) -> None:

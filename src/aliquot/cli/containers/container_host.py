@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
-from aliquot.errors import BlockedError, LockedError, UsageError
+from aliquot.errors import BlockedError, LockedError, PermissionDeniedError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.containers.runtime.cdi_names import CdiEntry
@@ -201,7 +201,12 @@ def exclusive_access(args: Args, connection: Connection, store: ReservationFile)
     if not 0 <= args.wait < float("inf"):
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
     deadline = time.monotonic() + args.wait
-    with store.exclusive(args.wait), ExitStack() as stack:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(store.exclusive(args.wait))
+        except PermissionDeniedError as denied:
+            denied.details += ("--no-reserve picks a device without reserving it, so others may take it too",)
+            raise
         while True:
             try:
                 stack.enter_context(connection.lock.hold())

@@ -80,9 +80,7 @@ class ReservationFile:
             return handle
         except PermissionError as failure:
             raise PermissionDeniedError(
-                f"cannot reserve devices: {self._lock}: {failure.strerror}",
-                details=("--no-reserve picks a device without reserving it, so others may take it too",),
-                next_step="run it as root, or with --no-reserve",
+                f"cannot change reservations: {self._lock}: {failure.strerror}", next_step="run it as root"
             ) from failure
         except OSError as failure:
-            raise StorageError(f"cannot reserve devices: {self._lock}: {failure.strerror}") from failure
+            raise StorageError(f"cannot change reservations: {self._lock}: {failure.strerror}") from failure

@@ -82,14 +82,15 @@ def test_waiting_has_an_end(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
 
 
-def test_who_may_not_write_learns_what_else_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_may_not_write_is_sent_to_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refused)  # root may write everywhere
-    with pytest.raises(PermissionDeniedError) as caught, ReservationFile(str(tmp_path)).exclusive(1):
+    store = ReservationFile(str(tmp_path))
+    with pytest.raises(PermissionDeniedError) as caught, store.exclusive(1):
         pass
-    assert "--no-reserve" in str(caught.value.next_step)
+    assert (caught.value.next_step, caught.value.details) == ("run it as root", ()), "release has no --no-reserve"
 
 
 def test_a_holder_is_named_after_its_container() -> None:
