@@ -12,6 +12,7 @@ import argparse
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -28,7 +30,7 @@ from tools.demo_terminal import show  # noqa: E402
 from system.containers.podman import Podman, python, unusable  # noqa: E402
 from system.slurm.bed import Bed  # noqa: E402
 from system.slurm.demanded import Cluster, counted  # noqa: E402
-from system.slurm.release import OLD, RELEASES  # noqa: E402
+from system.slurm.release import OLD, RELEASES, Release  # noqa: E402
 
 SHOW = "sinfo -N -h -o '%N  %.10T  %G'"
 SEED = {
@@ -39,7 +41,36 @@ SEED = {
     "change.sh": "scontrol update NodeName=compute-01 State=DRAIN\n"
     "nvidia-smi mig -i 0 -dgi\nnvidia-smi mig -i 0 -cgi 9,9 -C\nsystemctl restart slurmd\n",
 }
+ETC = """
+mount -t tmpfs none "$LAYERS"
+for root in / "$ROOT"; do
+  etc="${root%/}/etc"; layer="$LAYERS/$(echo "$etc" | tr / _)"
+  [ ! -e "$layer" ] || continue
+  mkdir "$layer" "$layer.work"
+  mount -t overlay none -o "lowerdir=$etc,upperdir=$layer,workdir=$layer.work" "$etc"
+  [ "$root" = / ] || cp /etc/hosts "$etc/hosts"
+  mkdir -p "$etc/slurm" "$etc/aliquot"
+  mount --bind "$CONF" "$etc/slurm"
+done
+printf '#!/bin/sh\\nexec "$@"\\n' >"$BIN/sudo"
+chmod +x "$BIN/sudo"
+"""
+"""Gives Slurm's files the names of the pages, in the machine only. The user is root there, so sudo changes nothing."""
 FOUND = ("COUNTED_TWICE", "ADMIN_CAPABILITY", "LONE_CAPABILITY", "NO_REASON", "INSTANCE_IN_USE", "SLURMD_ALONE")
+
+
+class NamedBed(Bed):
+    """A cluster whose machine has its files in /etc/slurm. This host's ``/etc`` does not change."""
+
+    def __init__(self, release: Release, folder: Path) -> None:
+        super().__init__(release, folder)
+        (folder / "layers").mkdir()
+        words = {"LAYERS": folder / "layers", "ROOT": release.root, "CONF": self.etc, "BIN": self.bin}
+        self.ok("env", *(f"{name}={value}" for name, value in words.items()), "sh", "-ec", ETC)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return super().env | {"SLURM_CONF": "/etc/slurm/slurm.conf"}
 
 
 class Story:
@@ -184,10 +215,16 @@ def type_in(bed: Bed, cluster: Cluster) -> int:
     """Open a shell on the first host, in a folder with a batch script. Returns its exit code."""
     host, folder = cluster.hosts["n1"], bed.folder / "out"
     (folder / "train.sh").write_text("#!/bin/sh\nsleep 30\n")
+    bed.ok("cp", str(cluster.settings), "/etc/aliquot/slurm.yaml")
     print("# this shell runs on the host n1; exit ends everything")
-    print(f"# in place of /etc/slurm use {bed.etc}, of /etc/aliquot/slurm.yaml {cluster.settings}", flush=True)
+    print("# here /etc/slurm and /etc/aliquot/slurm.yaml are those of this Slurm; this host's own stay", flush=True)
     env = bed.env | host.env | {"SLURMD_NODENAME": host.name, "PS1": "n1# "}
     return subprocess.call(bed.inside("env", f"--chdir={folder}", "bash", "--norc"), env=env)
+
+
+def _stopped(number: int, _: object) -> NoReturn:
+    """End in order, as with Ctrl-C: a terminal that is closed sends SIGHUP."""
+    raise SystemExit(128 + number)
 
 
 def main() -> int:
@@ -199,8 +236,10 @@ def main() -> int:
         print(OLD.missing, file=sys.stderr)
         return 2
     begin = time.monotonic()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stopped)
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
-    bed = Bed(release, folder)
+    bed = (NamedBed if options.shell else Bed)(release, folder)
     try:
         print("# a private Slurm starts, and two simulated hosts with it", flush=True)
         cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic" if options.shell else "")
@@ -214,6 +253,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # what was begun is ended in order
         bed.aliquot("sim", "stop", env={"ALIQUOT_STATE_DIR": str(folder / "aliquot")})
         bed.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tools import demo_terminal
 from .pages import HOUSE
 
 pytestmark = pytest.mark.slow
+PLACES = ("etc/slurm", "etc/aliquot")
 STORIES = {
     "kubernetes": ("tools/sandbox.py", "--story"),
     "machines": ("tools/sandbox.py", "--machines", "--story"),
@@ -158,11 +160,45 @@ def test_a_story(story: str) -> None:
 
 @pytest.mark.long(about=["tools/sandbox_slurm", "tests/system/slurm/bed", "tests/system/slurm/demanded"])
 def test_a_shell_on_a_private_slurm() -> None:
-    typed = "aliquot slurm apply --gpu 0 --mig '3g.20gb*2'\nsbatch train.sh\nsinfo -N -h -n n1 -o %G\nexit 7\n"
-    done = ran(sys.executable, "tools/sandbox_slurm.py", "--shell", stdin=typed)
+    lines = (
+        "aliquot slurm check",
+        "sudo aliquot slurm apply --gpu 0 --mig '3g.20gb*2'",
+        "sbatch train.sh",
+        "aliquot slurm demand -f /etc/aliquot/slurm.yaml",
+        "pwd",
+        "sinfo -N -h -n n1 -o %G",
+        "exit 7",
+    )
+    before = [sorted(Path("/").glob(f"{place}/*")) for place in PLACES]
+    done = ran(sys.executable, "tools/sandbox_slurm.py", "--shell", stdin="\n".join(lines) + "\n")
     assert done.returncode == 7, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "gpu:a100_3g.20gb:2,gpu:a100_7g.40gb:1"
+    *_, folder, last = done.stdout.splitlines()
+    assert last == "gpu:a100_3g.20gb:2,gpu:a100_7g.40gb:1"
     assert "Submitted batch job" in done.stdout
+    assert "no pending job waits for GPUs" in done.stdout
+    assert "\n/etc/slurm/slurm.conf:" in done.stdout, "its files have the names of the how-to"
+    assert "wrote /etc/slurm/gres.conf" in done.stderr
     assert "jobs of n1 can open" not in done.stderr, "its slurm.conf has what keeps jobs from the capabilities"
-    folder = re.findall(r"use (/tmp/\S+)/etc,", done.stdout)
-    assert not Path(*folder).exists()
+    assert not Path(folder).parent.exists()
+    assert [sorted(Path("/").glob(f"{place}/*")) for place in PLACES] == before, "they exist in that shell only"
+
+
+@pytest.mark.long(about=["tools/sandbox_slurm"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_private_slurm_whose_terminal_is_closed_leaves_no_folder(number: signal.Signals, short: Path) -> None:
+    words = [sys.executable, "tools/sandbox_slurm.py", "--shell"]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    box = subprocess.Popen(
+        words, cwd=HOUSE, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert box.stdin
+    assert box.stdout
+    box.stdin.write("pwd\n")
+    box.stdin.flush()
+    folder = next(Path(line.strip()).parent for line in box.stdout if line.startswith("/tmp/"))
+    assert folder.exists()
+    box.send_signal(number)
+    assert box.wait(60) == 128 + number
+    box.communicate()
+    assert not folder.exists()
+    assert not of_folder(folder)
