@@ -10,6 +10,7 @@ import yaml
 
 from aliquot.core.config import load
 from aliquot.errors import ConfigError
+from aliquot.slurm.controller import settings_parser
 from support.cluster import StandinCluster
 
 from .pages import HOUSE, Block, every, read
@@ -30,6 +31,7 @@ def place(one: Shown) -> str:
 
 ALL = list(shown())
 OURS = [one for one in ALL if one[2].lstrip().startswith("version: ") and "configs:" in one[2]]
+CONTROLLER = [one for one in ALL if one[2].startswith("version: aliquot-slurm/")]
 KUBERNETES = [one for one in ALL if "apiVersion:" in one[2] and "kind:" in one[2]]
 
 
@@ -43,8 +45,14 @@ def test_our_parser_takes_it(one: Shown) -> None:
     assert load.load(one[2], one[0].name).configs
 
 
+@pytest.mark.parametrize("one", CONTROLLER, ids=place)
+def test_the_slurm_controller_takes_it(one: Shown) -> None:
+    assert settings_parser.load(one[2], one[0].name).hosts
+
+
 def test_there_are_some_of_each() -> None:
     assert len(OURS) >= 6
+    assert CONTROLLER
     assert len(KUBERNETES) >= 3
 
 
