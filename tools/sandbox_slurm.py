@@ -214,7 +214,7 @@ def _container(box: Story, engine: Podman) -> None:
 def type_in(bed: Bed, cluster: Cluster) -> int:
     """Open a shell on the first host, in a folder with a batch script. Returns its exit code."""
     host, folder = cluster.hosts["n1"], bed.folder / "out"
-    (folder / "train.sh").write_text("#!/bin/sh\nsleep 30\n")
+    (folder / "train.sh").write_text("#!/bin/sh\nsleep 600\n")
     bed.ok("cp", str(cluster.settings), "/etc/aliquot/slurm.yaml")
     print("# this shell runs on the host n1; exit ends everything")
     print("# here /etc/slurm and /etc/aliquot/slurm.yaml are those of this Slurm; this host's own stay", flush=True)
