@@ -31,10 +31,11 @@ CASES_OF_ONE = {
     "NOT_DEFINED": "libvirt has no definition of that mdev",
     "MIG_TYPE": "a MIG-backed vGPU needs a GPU instance, which libvirt does not create",
     "NOT_DONE": "libvirt accepted the change, but the VM does not show it when it is read again",
+    "TRANSIENT": "the VM has no definition in libvirt: only the running VM can be changed, with `--live`",
     "CDI_OFF": "CDI is disabled in the container runtime",
     "NO_CDI_NAME": "no CDI file names that device",
 }
-"""The values that the code assigns to ``error.code``."""
+"""The values that the code assigns to ``error.code``, directly or as the argument of a function."""
 
 
 def page() -> str:
@@ -97,13 +98,14 @@ def _classes() -> Iterator[str]:
         ),
     )
     yield from ("", "Codes for single cases of the errors above:", "")
-    given = _given()
-    assert given == set(CASES_OF_ONE), (
-        f"tools/docs/errors.py: missing or unneeded explanations: {sorted(given ^ set(CASES_OF_ONE))}"
+    libvirt = sorted({(f"`{code}`", reported) for code, reported in _libvirt()})
+    required = _set_codes() | (_passed_codes() - {code for code, _ in _libvirt()} - set(get_args(PlanRule)))
+    assert required == set(CASES_OF_ONE), (
+        f"tools/docs/errors.py: missing or unneeded explanations: {sorted(required ^ set(CASES_OF_ONE))}"
     )
     yield from table(("code", "meaning"), ((f"`{code}`", reported) for code, reported in sorted(CASES_OF_ONE.items())))
     yield from ("", "Errors of libvirt, recognized by libvirt's message:", "")
-    yield from table(("code", "meaning"), sorted({(f"`{code}`", reported) for code, reported in _libvirt()}))
+    yield from table(("code", "meaning"), libvirt)
     yield ""
 
 
@@ -136,19 +138,44 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
+def _code_assignments(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield the values that are assigned to an attribute ``code``."""
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
+        if isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "code":
+            yield node.value
+
+
 @cache
-def _given() -> set[str]:
+def _set_codes() -> set[str]:
     """Return the codes that are set on single errors: ``error.code = "X"``."""
-    return {
-        str(node.value.value)
-        for tree in _trees(".code = ")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Attribute)
-        and node.targets[0].attr == "code"
-        and isinstance(node.value, ast.Constant)
-        and _is_rule(node.value.value)
-    }
+    values = (value for tree in _trees(".code = ") for value in _code_assignments(tree))
+    return {str(value.value) for value in values if isinstance(value, ast.Constant) and _is_rule(value.value)}
+
+
+@cache
+def _passed_codes() -> set[str]:
+    """Return the codes that are passed to functions of the form ``def f(code): error.code = code``."""
+    found: set[str] = set()
+    for tree in _trees(".code = "):
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            names = [each.arg for each in function.args.args]
+            for value in _code_assignments(function):
+                if not isinstance(value, ast.Name) or value.id not in names:
+                    continue
+                passed = [_argument(call, names.index(value.id), value.id) for call in calls if _calls(call, function)]
+                found |= {str(each.value) for each in passed if isinstance(each, ast.Constant)}
+                unread = [ast.unparse(each) for each in passed if not isinstance(each, ast.Constant)]
+                assert not unread, f"tools/docs/errors.py cannot read the codes passed to {function.name}: {unread}"
+    return found
+
+
+def _calls(call: ast.Call, function: ast.FunctionDef) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == function.name
+
+
+def _argument(call: ast.Call, position: int, name: str) -> ast.expr:
+    return next((word.value for word in call.keywords if word.arg == name), None) or call.args[position]
 
 
 def _libvirt() -> Iterator[tuple[str, str]]:

@@ -43,6 +43,13 @@ def test_a_new_rule_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
         errors.page()
 
 
+@pytest.mark.parametrize("code", ["NOT_DONE", "TRANSIENT"])
+def test_a_code_that_is_set_or_passed_to_a_function_would_be_missed(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "CASES_OF_ONE", {k: v for k, v in errors.CASES_OF_ONE.items() if k != code})
+    with pytest.raises(AssertionError, match=code):
+        errors.page()
+
+
 def test_a_decision_without_words_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "ENDS", {"_satisfied": "done"})
     with pytest.raises(AssertionError, match="_prepare_and_apply"):
