@@ -223,3 +223,14 @@ def test_one_module_hears_the_signals_that_end_a_command() -> None:
     assert dotted(watch) & ENDING <= {"signal.SIGINT"}, "compared, not handled"
     wakers = {name for name, tree in modules() if "signal.set_wakeup_fd" in dotted(tree)}
     assert wakers == {"foundation/call_watchdog.py", "foundation/signals.py", "cli/watch/watch.py"}
+
+
+def test_one_module_reads_the_variables_of_libvirt() -> None:
+    # The command line declares libvirt's variable as the default of an option: its parser reads it.
+    variables = {"ALIQUOT_LIBVIRT", "LIBVIRT_DEFAULT_URI"}
+    found = {
+        name: named
+        for name, tree in modules()
+        if (named := {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)} & variables)
+    }
+    assert found == {"libvirt/connect.py": variables, "cli/libvirt/table.py": {"LIBVIRT_DEFAULT_URI"}}

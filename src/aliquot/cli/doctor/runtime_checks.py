@@ -12,7 +12,7 @@ from aliquot.cli.framework.extras import install_command
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.foundation.decimals import counted
-from aliquot.libvirt.connect import SOCKETS
+from aliquot.libvirt.connect import SOCKETS, URI
 
 if TYPE_CHECKING:
     from aliquot.containers.check.facts import RuntimeFacts
@@ -139,7 +139,7 @@ def _libvirt(inventory: Inventory | None) -> Iterator[DoctorFinding]:
     from aliquot.libvirt.related_devices import read_context
 
     try:
-        with open_libvirt(implementation=os.environ.get("ALIQUOT_LIBVIRT", "")) as libvirt:
+        with open_libvirt(URI) as libvirt:
             domains = libvirt.domains()
             yield DoctorFinding(HOLDERS, "LIBVIRT", "ok", f"libvirt answers: {counted(len(domains), 'VM')}")
             if inventory is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.actions import DestroyVgpu
@@ -18,15 +16,14 @@ def with_vms(plan: Plan, args: Args) -> Plan:
     """
     if not any(isinstance(action, DestroyVgpu) for action in plan.actions):
         return plan
-    from aliquot.libvirt.connect import SOCKETS, open_libvirt
+    from aliquot.libvirt.connect import has_daemon, open_libvirt
     from aliquot.libvirt.errors import LibvirtError
     from aliquot.libvirt.vm_references import with_references
 
-    uri = os.environ.get("LIBVIRT_DEFAULT_URI", "")
-    if not uri and (args.sim is not None or not any(map(os.path.exists, SOCKETS))):
+    if not has_daemon(this_host=args.sim is None):
         return plan
     try:
-        with open_libvirt(uri, os.environ.get("ALIQUOT_LIBVIRT", "")) as libvirt:
+        with open_libvirt() as libvirt:
             return with_references(plan, libvirt.domains())
     except LibvirtError as error:
         streams.note(f"note: VMs that use these vGPUs are not named: {error.brief}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -31,10 +30,10 @@ def run(args: Args) -> int:
 
 
 def opened(args: Args) -> AbstractContextManager[Libvirt]:
-    """Open the daemon that ``--connect`` names. ALIQUOT_LIBVIRT (``binding`` or ``virsh``) forces the client."""
-    from aliquot.libvirt.connect import open_libvirt as open_libvirt
+    """Open the daemon that ``--connect`` names."""
+    from aliquot.libvirt.connect import open_libvirt
 
-    return open_libvirt(args.connect, os.environ.get("ALIQUOT_LIBVIRT", ""))
+    return open_libvirt(args.connect)
 
 
 def _request(args: Args, inventory: Inventory) -> VmDeviceRequest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 WATCHED_S = 5.0
 UNWATCHED_S = 60.0
-URI = "LIBVIRT_DEFAULT_URI"
-"""libvirt's own variable for the URI of a daemon other than the system's."""
 
 
 class LibvirtVms:
@@ -78,7 +75,7 @@ class LibvirtVms:
     def _opened(self) -> Iterator[Libvirt]:
         from aliquot.libvirt.connect import open_libvirt
 
-        with open_libvirt(os.environ.get(URI, ""), os.environ.get("ALIQUOT_LIBVIRT", "")) as libvirt:
+        with open_libvirt() as libvirt:
             yield libvirt
 
     def _around(self, libvirt: Libvirt, inventory: Inventory) -> VmContext:
