@@ -16,6 +16,8 @@ import msgspec
 from tools.docs.text import first, joined, made, table
 
 from aliquot.core.engine.executor import _split
+from aliquot.core.engine.step_timing import name_of
+from aliquot.core.model.actions import Action
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.agent import decision, steps
@@ -200,8 +202,8 @@ def _workers() -> Iterator[str]:
     yield "```"
 
 
-def _word(action: object) -> str:
-    tag = str(msgspec.to_builtins(action)["action"])
+def _word(action: Action) -> str:
+    tag = name_of(action)
     return f"{tag} {getattr(action, 'profile', getattr(action, 'mode', ''))}".strip()
 
 

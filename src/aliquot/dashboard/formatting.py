@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urlencode
 
 from aliquot.core.model.inventory import Gpu, GpuInstance
-from aliquot.core.model.placement import PartOfText, PlacedText, Placement
+from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
+from aliquot.core.model.structured_text import GpuPart, Part, parts_of
 from aliquot.core.rendering import action_text as action_texts
 
 UNKNOWN = "not measured"
@@ -117,16 +118,15 @@ def drift(each: Drift) -> str:
 
 def sentence(text: str, most: int) -> str:
     """Format a text, with placements as slices (``3g.20gb on slices 4-7``) if they are values in it."""
-    parts = text.parts if isinstance(text, PlacedText) else (text,)
-    return clean("".join(map(_part, parts)), most)
+    return clean("".join(map(_part, parts_of(text))), most)
 
 
-def _part(part: PartOfText) -> str:
+def _part(part: Part) -> str:
     match part:
         case Placement():
             return place(part)
-        case str():
-            return part
+        case str() | GpuPart():
+            return str(part)
         case profile, where:
             return f"{profile} on {place(where)}"
 

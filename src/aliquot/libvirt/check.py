@@ -57,7 +57,7 @@ def _check_together(
     for hostdev in domain.config:
         if hostdev.key in seen:
             found.append(
-                Blocker("DUPLICATE", f"{hostdev.shown} is listed twice", next_step=detach_command(domain, hostdev.key))
+                Blocker("DUPLICATE", f"{hostdev.shown} is listed twice", step=detach_command(domain, hostdev.key))
             )
         seen.add(hostdev.key)
     if not domain.graphics and any(k.hostdev.display for k in devices):
@@ -65,7 +65,7 @@ def _check_together(
             Blocker(
                 "DISPLAY",
                 "a vGPU has display='on', but the VM has no <graphics>: libvirt refuses to start it",
-                next_step=f"virsh edit {quote(domain.name)}",
+                step=f"virsh edit {quote(domain.name)}",
             )
         )
     return found

@@ -120,7 +120,7 @@ def _too_old(device: IdentifiedDevice, context: VmContext) -> list[str]:
 def _reattach(rule: RuleCode, wrong: str, domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> Blocker:
     """Return the blocker of a device that only has to be attached again."""
     message = f"{wrong}; detach it, and attach {device.vgpu.function if device.vgpu else 'it'} again"
-    return Blocker(rule, message, gpu.pci, next_step=detach_command(domain, device.hostdev.key))
+    return Blocker(rule, message, gpu.pci, step=detach_command(domain, device.hostdev.key))
 
 
 def _whole(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu, context: VmContext) -> list[Blocker]:
@@ -131,16 +131,16 @@ def _whole(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu, context: V
                 "NOT_BOUND",
                 f"GPU {gpu.pci} is not bound to vfio-pci, and with managed='no' libvirt does not bind it",
                 gpu.pci,
-                next_step=f"aliquot passthrough enable {gpu.pci}",
+                step=f"aliquot passthrough enable {gpu.pci}",
             )
         )
     if gpu.virtual is not None and gpu.virtual.enabled:
         message = f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be passed through whole"
-        found.append(Blocker("FUNCTIONS_IN_USE", message, gpu.pci, next_step=f"aliquot vgpu disable {gpu.pci}"))
+        found.append(Blocker("FUNCTIONS_IN_USE", message, gpu.pci, step=f"aliquot vgpu disable {gpu.pci}"))
     foreign = [each for each in context.foreign.get(gpu.pci, ()) if each.split()[0] not in keys(domain.hostdevs)]
     if foreign:
         message = f"the IOMMU group of GPU {gpu.pci} has other devices that the VM does not get: {', '.join(foreign)}"
-        found.append(Blocker("IOMMU_GROUP", message, gpu.pci, next_step=f"aliquot passthrough check {gpu.pci}"))
+        found.append(Blocker("IOMMU_GROUP", message, gpu.pci, step=f"aliquot passthrough check {gpu.pci}"))
     return found
 
 
@@ -153,7 +153,7 @@ def _function(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> list
             "NO_VGPU",
             f"virtual function {function.pci} has no vGPU type",
             gpu.pci,
-            next_step=f"aliquot vgpu types {gpu.pci}",
+            step=f"aliquot vgpu types {gpu.pci}",
         )
     ]
 
@@ -164,9 +164,9 @@ def _switched_off(gpu: Gpu, address: str) -> Blocker:
     )
     if recorded_vgpu is not None:
         message = f"{address} is gone since the last reboot; it had the vGPU type {recorded_vgpu.type}"
-        return Blocker("NO_FUNCTION", message, gpu.pci, next_step="aliquot restore --boot")
+        return Blocker("NO_FUNCTION", message, gpu.pci, step="aliquot restore --boot")
     message = f"{address} does not exist while the virtual functions of GPU {gpu.pci} are disabled"
-    return Blocker("NO_FUNCTION", message, gpu.pci, next_step=f"aliquot vgpu enable {gpu.pci}")
+    return Blocker("NO_FUNCTION", message, gpu.pci, step=f"aliquot vgpu enable {gpu.pci}")
 
 
 def _absent(inventory: Inventory, device: IdentifiedDevice, context: VmContext) -> tuple[str, list[Blocker], list[str]]:
@@ -183,19 +183,19 @@ def _absent(inventory: Inventory, device: IdentifiedDevice, context: VmContext) 
     defined = next((m for m in context.mdevs if m.uuid == hostdev.uuid), None)
     if defined is not None:
         message = f"mdev {hostdev.uuid} is defined ({defined.type} on {defined.parent}), but not started"
-        return "mdev, not started", [Blocker("NO_MDEV", message, next_step=_start(hostdev.uuid))], []
+        return "mdev, not started", [Blocker("NO_MDEV", message, step=_start(hostdev.uuid))], []
     message = f"mdev {hostdev.uuid} does not exist"
     if origin is None:
-        return "nothing", [Blocker("NO_MDEV", message, next_step="aliquot vgpu list")], []
+        return "nothing", [Blocker("NO_MDEV", message, step="aliquot vgpu list")], []
     gpu, recorded_vgpu, function = origin
     if recorded_vgpu is None:
         message += f": it is the UUID that a vGPU on {function} of GPU {gpu.index} gets"
-        return "nothing", [Blocker("NO_MDEV", message, gpu.pci, next_step=f"aliquot vgpu types {gpu.pci}")], []
+        return "nothing", [Blocker("NO_MDEV", message, gpu.pci, step=f"aliquot vgpu types {gpu.pci}")], []
     message += f" since the last reboot: it was {recorded_vgpu.type} on {function}"
     present_uuids = {v.uuid for v in gpu.vgpus}
     gone = [v for v in gpu.virtual.recorded_vgpus if v.uuid not in present_uuids] if gpu.virtual else []
     command = plan_command(gpu, Counter(v.type for v in (*gpu.vgpus, *gone)))
-    return "nothing", [Blocker("NO_MDEV", message, gpu.pci, suggestion=command, next_step="aliquot restore --boot")], []
+    return "nothing", [Blocker("NO_MDEV", message, gpu.pci, suggestion=command, step="aliquot restore --boot")], []
 
 
 def _start(uuid: str) -> str:
@@ -214,11 +214,11 @@ def _host(inventory: Inventory, device: IdentifiedDevice) -> list[Blocker]:
                 "NO_IOMMU",
                 "the IOMMU is off: no PCI function can be passed through to a VM",
                 gpu,
-                next_step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
+                step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
             )
         )
     if not host.vfio:
-        found.append(Blocker("NO_VFIO", "the VFIO modules are not loaded", gpu, next_step="modprobe vfio-pci"))
+        found.append(Blocker("NO_VFIO", "the VFIO modules are not loaded", gpu, step="modprobe vfio-pci"))
     return found
 
 
@@ -238,7 +238,7 @@ def _held(domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext) -
         return []
     gpu = device.gpu.pci if device.gpu else ""
     message = f"{device.hostdev.shown} is held by {', '.join(map(str, holders))}"
-    return [Blocker("HELD", message, gpu, holders=holders, next_step=detach_command(domain, device.hostdev.key))]
+    return [Blocker("HELD", message, gpu, holders=holders, step=detach_command(domain, device.hostdev.key))]
 
 
 def _shut_off_vms(domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext) -> list[str]:

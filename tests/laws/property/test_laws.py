@@ -17,6 +17,7 @@ from aliquot.core.config.select.named_config import select
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
+from aliquot.core.model.encoding import encode
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
@@ -175,7 +176,7 @@ def test_the_reason_why_an_instance_goes_does_not_depend_on_the_order_either() -
 @given(strategies.cases(size=2))
 def test_a_plan_survives_json(case: tuple[Inventory, Desired]) -> None:
     got = plan(*case)
-    assert msgspec.json.decode(msgspec.json.encode(got), type=Plan) == got
+    assert msgspec.json.decode(encode(got), type=Plan) == got
 
 
 @LAWS

@@ -21,6 +21,7 @@ from aliquot.core.model.actions import (
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig, MigMode
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
+from aliquot.core.model.structured_text import GpuName, GpuOption, StructuredText
 from aliquot.core.rendering import mig_picture
 
 PCI = "0000:41:00.0"
@@ -133,11 +134,11 @@ def test_modes_resets_and_compute_instances_are_reported() -> None:
 def test_a_blocker_reads_as_the_style_asks() -> None:
     blocker = Blocker(
         rule="HELD",
-        message=f"GPU {PCI} cannot take 7g.40gb: 1 instance is held",
+        text=f"GPU {PCI} cannot take 7g.40gb: 1 instance is held",
         slices=(0, 1),
         holders=(Holder("job", "8812"),),
         suggestion="3g.20gb,2g.10gb",
-        next_step="aliquot show",
+        step="aliquot show",
     )
     blocked = Plan(node="n", fingerprint="f", desired=Desired(()), blockers=(blocker,))
     assert plan_views.blockers(blocked).splitlines() == [
@@ -154,7 +155,12 @@ def test_equal_blockers_are_one_and_those_without_a_gpu_list_none() -> None:
         return plan_views.blockers(Plan(node="n", fingerprint="f", desired=Desired(()), blockers=blockers)).splitlines()
 
     first, second = (
-        Blocker("HELD", f"GPU {pci} is held", gpu=pci, next_step=f"aliquot plan --gpu {pci} --mig 1g.5gb")
+        Blocker(
+            "HELD",
+            StructuredText(GpuName(pci, " "), "is held"),
+            gpu=pci,
+            step=StructuredText("aliquot plan ", GpuOption(pci), " --mig 1g.5gb"),
+        )
         for pci in (PCI, "0000:42:00.0")
     )
     nowhere = Blocker("MODE", "nothing can be done")
@@ -165,6 +171,31 @@ def test_equal_blockers_are_one_and_those_without_a_gpu_list_none() -> None:
         "blocked[MODE]: nothing can be done",
     ]
     assert read(second)[0] == "blocked[HELD]: GPU 0000:42:00.0 is held"
+
+
+def test_a_next_command_that_counts_its_gpus_together_is_for_each_of_them() -> None:
+    made = tuple(
+        Blocker(
+            "PLACEMENT",
+            StructuredText("x.yaml:3: ", GpuName(pci), " is full"),
+            gpu=pci,
+            step=StructuredText("aliquot plan ", GpuOption(pci, counts_together=True), " --remove 1g.5gb"),
+        )
+        for pci in (PCI, "0000:42:00.0")
+    )
+    blocked = Plan(node="n", fingerprint="f", desired=Desired(()), blockers=made)
+    assert plan_views.blockers(blocked).splitlines() == [
+        "blocked[PLACEMENT]: x.yaml:3: each of 2 GPUs is full",
+        "  GPUs     0000:41:00.0 0000:42:00.0",
+        "  next     aliquot plan --gpu 0000:41:00.0 --remove 1g.5gb     and so for each of these GPUs",
+    ]
+    assert len(plan_views.blockers(blocked, each=True).splitlines()) == 4
+
+
+def test_a_text_of_another_process_is_not_searched_for_the_gpu() -> None:
+    made = tuple(Blocker("HELD", f"GPU {pci} is held", gpu=pci) for pci in (PCI, "0000:42:00.0"))
+    blocked = Plan(node="n", fingerprint="f", desired=Desired(()), blockers=made)
+    assert len(plan_views.blockers(blocked).splitlines()) == 2
 
 
 def test_colour_appears_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from .conftest import Run, Sim
 
 SOURCE = Path(__file__).resolve().parents[3] / "src/aliquot"
 _NAMES = {"next_step", "following", "command"}
-_HAS_ONE = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b *=|\bnote\(")
+_HAS_ONE = re.compile(rf"\b(?:{'|'.join(_NAMES)}|step)\b *=|\bnote\(|\bStructuredText\(")
 """Matches files that contain a next step."""
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if _HAS_ONE.search(path.read_text())]
 
@@ -39,6 +39,15 @@ def texts(node: ast.AST) -> Iterator[str]:
             for head in texts(left):
                 for tail in texts(right):
                     yield head + tail
+        case ast.Call(args=parts) if is_structured(node):
+            for chosen in itertools.product(*map(_part, parts)):
+                yield "".join(chosen)
+        case ast.Call(func=ast.Name("GpuOption")):
+            yield "--gpu 0"
+
+
+def is_structured(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "StructuredText"
 
 
 def _part(part: ast.expr) -> list[str]:
@@ -53,11 +62,11 @@ def steps(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text())):
         values: list[ast.expr] = []
         if isinstance(node, ast.Call):
-            values = [k.value for k in node.keywords if k.arg == "next_step"]
+            values = [k.value for k in node.keywords if k.arg in ("next_step", "step")]
             values += node.args if getattr(node.func, "attr", "") == "note" else []
         elif isinstance(node, ast.Assign):
             named = {t.id if isinstance(t, ast.Name) else getattr(t, "attr", "") for t in node.targets}
-            values = [node.value] if named & _NAMES else []
+            values = [node.value] if named & _NAMES or is_structured(node.value) else []
         for value in values:
             for text in texts(value):
                 yield value.lineno, text.rpartition("next     ")[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_next import SOURCE, texts
+from .test_next import SOURCE, is_structured, texts
 
 HOLE = "\0"
 """Marks a placeholder."""
@@ -54,6 +54,8 @@ def filled(node: ast.AST) -> Iterator[str]:
     """Yield the texts of an expression, with HOLE for each inserted value."""
     if isinstance(node, ast.JoinedStr):
         yield "".join(str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values)
+    elif isinstance(node, ast.Call):
+        yield "".join("".join(filled(p)) if isinstance(p, ast.Constant | ast.JoinedStr) else HOLE for p in node.args)
     else:
         yield from texts(node)
 
@@ -72,12 +74,21 @@ def printed(path: Path) -> Iterator[tuple[int, str]]:
     placeholders.
     """
     tree = ast.parse(path.read_text())
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside = {id(part) for node in ast.walk(tree) for part in _parts(node)}
     documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in inside | documented:
+        if not isinstance(node, ast.Constant | ast.JoinedStr | ast.Call) or id(node) in inside | documented:
+            continue
+        if isinstance(node, ast.Constant) or _parts(node):
             for text in filled(node):
                 yield node.lineno, text
+
+
+def _parts(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a joined string or of a structured text."""
+    if isinstance(node, ast.JoinedStr):
+        return node.values
+    return node.args if isinstance(node, ast.Call) and is_structured(node) else []
 
 
 def files() -> list[Path]:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.model.placement import PlacedText, Placement
+from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift, DriftInstance
+from aliquot.core.model.structured_text import StructuredText
 from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.core.planner.verify import verify
 from aliquot.core.rendering.vgpu_picture import DrawnVgpu
@@ -130,11 +131,11 @@ def test_numbers_and_ages_have_units() -> None:
 
 
 def test_placements_in_sentences_are_shown_as_slices() -> None:
-    blocked = PlacedText("blocks ", ("4g.20gb", Placement(0, 4)))
-    moved = PlacedText.joined(", ", (PlacedText("moves to ", Placement(6, 1)), blocked))
+    blocked = StructuredText("blocks ", ("4g.20gb", Placement(0, 4)))
+    moved = StructuredText.joined(", ", (StructuredText("moves to ", Placement(6, 1)), blocked))
     assert moved == "moves to 6:1, blocks 4g.20gb at 0:4"
     assert words.sentence(moved, 300) == "moves to slice 6, blocks 4g.20gb on slices 0-3"
-    held = PlacedText(moved, "; held by \u202ejob")
+    held = StructuredText(moved, "; held by \u202ejob")
     assert words.sentence(held, 300).endswith(" on slices 0-3; held by \ufffdjob")
     assert words.sentence(held, 20) == "moves to slice 6, b…"
     assert words.sentence("3g.20gb at 4:4", 300) == "3g.20gb at 4:4"

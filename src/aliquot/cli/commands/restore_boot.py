@@ -145,7 +145,7 @@ def _plan_recorded(inventory: Inventory, requests: Sequence[RecordedRequest], po
     from aliquot.core.planner.plan import plan
 
     desired, gone = replay(requests, inventory)
-    left = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in gone]
+    left = [Blocker(rule=f.rule, text=f.text, gpu=f.pci, step=f.step) for f in gone]
     made = plan(inventory, desired, policy)
     while made.blocked:
         blocked = {b.gpu for b in made.blockers}

@@ -10,6 +10,7 @@ import msgspec
 from aliquot.cli.framework import output
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.desired import Desired
+from aliquot.core.model.encoding import to_builtins
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
@@ -150,7 +151,7 @@ def saved_plan(path: str) -> Plan:
         raise ConfigError(f"{path} is a {plan.kind} of {plan.api_version}, not a Plan of aliquot/v1")
     if plan.blockers:
         raise ConfigError(f"{path} is a plan with blockers, which nothing can carry out", next_step=again)
-    for text in _texts(msgspec.to_builtins(plan)):
+    for text in _texts(to_builtins(plan)):
         if not text.isprintable():
             raise ConfigError(f"{path} is not a plan: a text in it has control characters: {text!a}", next_step=again)
     return plan

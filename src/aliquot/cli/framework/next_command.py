@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 
+def is_command(step: str) -> bool:
+    """Report whether a next step is a command of Aliquot to paste, and not a sentence or another program's command."""
+    return step.startswith("aliquot ")
+
+
 def addressed(step: str, node: str = "") -> str:
     """Return a next step that can be pasted: quoted for a shell and, if it is a command with that option, with
     ``--sim``. A sentence stays as it is.
     """
-    if not step.startswith("aliquot "):
+    if not is_command(step):
         return step
     import shlex
 

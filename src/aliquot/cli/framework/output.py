@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from aliquot.cli.framework import streams
+from aliquot.core.model.encoding import encode, to_builtins
 from aliquot.errors import UsageError
 
 
 def document(value: Any) -> dict[str, Any]:
     """Return a model value as plain data, ``apiVersion`` and ``kind`` first."""
-    plain = msgspec.to_builtins(value)
+    plain = to_builtins(value)
     head = {key: plain[key] for key in ("apiVersion", "kind") if key in plain}
     return head | {key: plain[key] for key in plain if key not in head}
 
@@ -24,16 +25,16 @@ def build(kind: str, **fields: Any) -> dict[str, Any]:
     """Return a document of Aliquot."""
     from aliquot.core.model.inventory import API_VERSION
 
-    return {"apiVersion": API_VERSION, "kind": kind} | {k: msgspec.to_builtins(v) for k, v in fields.items()}
+    return {"apiVersion": API_VERSION, "kind": kind} | {k: to_builtins(v) for k, v in fields.items()}
 
 
 def encoded(plain: Any, form: str) -> str:
     """Encode plain data as JSON (one object, indented) or YAML, without a final newline."""
     if form == "json":
-        return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+        return msgspec.json.format(encode(plain), indent=2).decode()
     import yaml
 
-    dumped: str = yaml.safe_dump(msgspec.to_builtins(plain), sort_keys=False, allow_unicode=True, width=120)
+    dumped: str = yaml.safe_dump(to_builtins(plain), sort_keys=False, allow_unicode=True, width=120)
     return dumped.rstrip("\n")
 
 

@@ -12,6 +12,7 @@ from aliquot.cli.framework.markdown import block, bullets, code, page, prose, ta
 from aliquot.cli.framework.views import plan_view as plan_views
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Drift, Plan
+from aliquot.core.model.structured_text import GpuName, StructuredText, parts_of
 from aliquot.core.rendering import action_text as action_texts
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import plan_summary as summary
@@ -94,15 +95,20 @@ def _blocker(blocker: Blocker, inventory: Inventory, node: str) -> list[str]:
     rows += [("Held by", code(str(holder), cell=True)) for holder in blocker.holders]
     if blocker.suggestion:
         rows.append(("Nearest that fits", code(blocker.suggestion, cell=True)))
-    message = blocker.message.removeprefix(f"GPU {blocker.gpu} ")
-    return [f"### {where}{prose(message)}", "", *table(("", ""), rows), *_next(blocker.next_step, node)]
+    return [f"### {where}{prose(_predicate(blocker))}", "", *table(("", ""), rows), *_next(blocker.next_step, node)]
+
+
+def _predicate(blocker: Blocker) -> str:
+    """Return the message without its subject, if that is the blocker's GPU, which the heading names."""
+    first, *rest = parts_of(blocker.text)
+    return str(StructuredText(*rest)) if first == GpuName(blocker.gpu, " ") else blocker.message
 
 
 def _next(step: str | None, node: str) -> list[str]:
     """Return the next step: a command to copy, or a sentence."""
     if not step:
         return []
-    if step.startswith("aliquot "):
+    if next_commands.is_command(step):
         return ["", "Next:", "", *block(f"$ {next_commands.addressed(step, node)}", "console")]
     return ["", f"Next: {prose(step)}"]
 

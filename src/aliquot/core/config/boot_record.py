@@ -93,7 +93,7 @@ def replay(requests: Iterable[RecordedRequest], inventory: Inventory) -> tuple[D
         pci = _current_address(each, uuids)
         if pci not in addresses or (each.uuid and uuids[pci] and uuids[pci] != each.uuid):
             text = f"GPU {each.desired.pci} ({each.uuid or 'no UUID'}) is no longer on this node: its request is kept"
-            failures.append(ResolutionFailure("NO_SUCH_GPU", text, each.desired.pci, next_step="aliquot show"))
+            failures.append(ResolutionFailure("NO_SUCH_GPU", text, each.desired.pci, step="aliquot show"))
         else:
             desired_gpus.append(msgspec.structs.replace(_relocate(each.desired, pci), source=NAME, restoring=True))
             names.add(each.name)

@@ -11,9 +11,10 @@ from aliquot.core.model.inventory import MigMode
 from aliquot.core.model.stored import Stored
 
 
-class _Action(msgspec.Struct, frozen=True, tag_field="action", kw_only=True, dict=True):
+class _Action(msgspec.Struct, frozen=True, tag_field="action", kw_only=True):
     gpu: str
     reason: str
+    """From the planner, it may be a ``StructuredText``."""
 
 
 class Destroy(_Action, frozen=True, tag="destroy"):

@@ -97,9 +97,20 @@ class ResolutionFailure(msgspec.Struct, frozen=True):
     """A request for one GPU that cannot be met here. Found while resolving selectors, reported as a blocker."""
 
     rule: Stored[RuleCode]
-    message: str
+    text: str = msgspec.field(name="message")
+    """The message. It may be a ``StructuredText``; so may ``step``."""
     pci: str = ""
-    next_step: str | None = None
+    step: str | None = msgspec.field(name="next_step", default=None)
+
+    @property
+    def message(self) -> str:
+        """The message, in words."""
+        return str(self.text)
+
+    @property
+    def next_step(self) -> str | None:
+        """The next command or another action, in words."""
+        return None if self.step is None else str(self.step)
 
 
 class Desired(msgspec.Struct, frozen=True):

@@ -37,17 +37,28 @@ class Policy(msgspec.Struct, frozen=True):
             raise ValueError(f"invalid timeout {self.timeout_s:g}: use 0 seconds or more")
 
 
-class Blocker(msgspec.Struct, frozen=True, dict=True):
+class Blocker(msgspec.Struct, frozen=True):
     """A reason why one GPU cannot reach the desired state, with the blocking slices, holders and the next command."""
 
     rule: Stored[RuleCode]
-    message: str
+    text: str = msgspec.field(name="message")
+    """The message. It may be a ``StructuredText``; so may ``step``."""
     gpu: str = ""
     slices: tuple[int, ...] = ()
     holders: tuple[Holder, ...] = ()
     suggestion: str | None = None
     """The nearest geometry that is feasible on this GPU now."""
-    next_step: str | None = msgspec.field(name="next", default=None)
+    step: str | None = msgspec.field(name="next", default=None)
+
+    @property
+    def message(self) -> str:
+        """The message, in words."""
+        return str(self.text)
+
+    @property
+    def next_step(self) -> str | None:
+        """The next command or another action, in words."""
+        return None if self.step is None else str(self.step)
 
 
 class Plan(msgspec.Struct, frozen=True, dict=True):

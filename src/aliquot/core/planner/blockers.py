@@ -12,8 +12,9 @@ from aliquot.core.model.desired import DesiredInstance
 from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, Gpu, GpuInstance, Holder
-from aliquot.core.model.placement import PlacedText, slices, with_text
+from aliquot.core.model.placement import slices
 from aliquot.core.model.plan import Blocker
+from aliquot.core.model.structured_text import GpuName, GpuOption, GpuPart, StructuredText
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.compute_grouping import groupings
@@ -75,14 +76,16 @@ def infeasible(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstan
     if found is None:
         return None
     suggestion = _nearest(table, gpu, groupings(table, requests)[0]) if found.requested else None
-    step = f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else f"aliquot profiles {gpu.pci}"
+    step = StructuredText("aliquot profiles ", GpuPart(gpu.pci))
+    if suggestion:
+        step = StructuredText("aliquot plan ", GpuOption(gpu.pci), f" --mig {suggestion}")
     return Blocker(
         rule=found.refusal.rule,
-        message=found.sentence(gpu.product),
+        text=found.sentence(gpu.product),
         gpu=gpu.pci,
         slices=found.slices,
         suggestion=suggestion,
-        next_step=found.next_step or step,
+        step=found.next_step or step,
     )
 
 
@@ -125,10 +128,8 @@ def _infeasible_instance(table: PlacementTable, gpu: Gpu, request: DesiredInstan
     if not compute.fits(placed, request.compute, request.compute_starts):
         why = f"the requested compute instances do not fit into one {profile.name}"
         return InfeasibleRequest(RuleRefusal("COMPUTE_INSTANCES", why))
-    why = (
-        f"GPU {gpu.pci}: this driver chooses the placement of compute instances itself, and never the one requested in "
-        f"{profile.name}"
-    )
+    chosen = "this driver chooses the placement of compute instances itself, and never the one requested in"
+    why = StructuredText(GpuName(gpu.pci, ": "), f"{chosen} {profile.name}")
     step = f"update the NVIDIA driver to R{FIRST_WITH[PLACED_COMPUTE_INSTANCES]} or later, then run: aliquot show"
     return InfeasibleRequest(RuleRefusal("COMPUTE_PLACEMENT", why), next_step=step)
 
@@ -167,40 +168,40 @@ def held(
     mask = 0
     for instance in to_destroy:
         mask |= instance.place.mask
-    names = PlacedText.joined(", ", ((i.profile, i.place) for i in to_destroy))
+    names = StructuredText.joined(", ", ((i.profile, i.place) for i in to_destroy))
     count = f"{len(to_destroy)} instance is held" if len(to_destroy) == 1 else f"{len(to_destroy)} instances are held"
-    message = PlacedText(f"GPU {gpu.pci} cannot become {request_text(table, requests)}: {count} (", names, ")")
+    request = request_text(table, requests)
     holders = tuple(h for i in to_destroy for h in i.holders)
     step = holders_next_step(holders)
     if holders and all(h.kind == "vgpu" for h in holders) and not any(v.held for v in gpu.vgpus):
-        step = f"destroy the idle vGPUs (aliquot apply --gpu {gpu.pci} --vgpu none), then run the command again"
-    blocker = Blocker(
+        command = StructuredText("aliquot apply ", GpuOption(gpu.pci), " --vgpu none")
+        step = StructuredText("destroy the idle vGPUs (", command, "), then run the command again")
+    return Blocker(
         rule="HELD",
-        message=str(message),
+        text=StructuredText(GpuName(gpu.pci, " "), f"cannot become {request}: {count} (", names, ")"),
         gpu=gpu.pci,
         slices=slices(mask),
         holders=holders,
         suggestion=_nearest(table, gpu, requests),
-        next_step=step,
+        step=step,
     )
-    return with_text(blocker, message)
 
 
 def not_capable(gpu: Gpu) -> Blocker:
     return Blocker(
         rule="NOT_CAPABLE",
-        message=f"GPU {gpu.pci} ({gpu.product}) does not support MIG",
+        text=StructuredText(GpuName(gpu.pci, " "), f"({gpu.product}) does not support MIG"),
         gpu=gpu.pci,
-        next_step="aliquot show",
+        step="aliquot show",
     )
 
 
 def lost(gpu: Gpu) -> Blocker:
     return Blocker(
         rule="GPU_LOST",
-        message=f"GPU {gpu.pci} ({gpu.product}) has fallen off the bus",
+        text=StructuredText(GpuName(gpu.pci, " "), f"({gpu.product}) has fallen off the bus"),
         gpu=gpu.pci,
-        next_step="reboot the node, then: aliquot show",
+        step="reboot the node, then: aliquot show",
     )
 
 
@@ -208,8 +209,8 @@ def busy(gpu: Gpu, what: str) -> Blocker:
     """Return the blocker for a GPU in use outside any instance: the driver refuses mode changes and new instances."""
     return Blocker(
         rule="HELD",
-        message=f"GPU {gpu.pci} is in use as a whole: {what}",
+        text=StructuredText(GpuName(gpu.pci, " "), f"is in use as a whole: {what}"),
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step=holders_next_step(gpu.holders),
+        step=holders_next_step(gpu.holders),
     )

@@ -12,8 +12,9 @@ import msgspec
 from aliquot.core.model.catalog import Profile
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, RuleCode
 from aliquot.core.model.inventory import API_VERSION, Gpu, GpuInstance, Holder, Inventory
-from aliquot.core.model.placement import PlacedText, slices
+from aliquot.core.model.placement import slices
 from aliquot.core.model.plan import Plan, Policy
+from aliquot.core.model.structured_text import StructuredText
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.placement_table import PlacementTable, compiled_table
 from aliquot.core.planner.plan import plan
@@ -130,16 +131,16 @@ def _explain_misfit(table: PlacementTable, gpu: Gpu, wanted: int) -> GpuAnswer:
     )
 
 
-def occupancy(table: PlacementTable, gpu: Gpu, wanted: int) -> PlacedText:
+def occupancy(table: PlacementTable, gpu: Gpu, wanted: int) -> StructuredText:
     """Return the sentence for a profile whose every placement is taken, with the instances at each."""
-    taken = PlacedText.joined("; ", (_occupants(table, gpu, wanted, s) for s in table.starts[wanted]))
-    return PlacedText(f"{table.profiles[wanted].name} does not fit now: every placement is taken (", taken, ")")
+    taken = StructuredText.joined("; ", (_occupants(table, gpu, wanted, s) for s in table.starts[wanted]))
+    return StructuredText(f"{table.profiles[wanted].name} does not fit now: every placement is taken (", taken, ")")
 
 
-def _occupants(table: PlacementTable, gpu: Gpu, wanted: int, start: int) -> PlacedText:
+def _occupants(table: PlacementTable, gpu: Gpu, wanted: int, start: int) -> StructuredText:
     overlapping = [i for i in gpu.instances if i.place.mask & table.masks[wanted, start]]
-    names = [PlacedText((i.profile, i.place), " (held)" if i.held else "") for i in overlapping]
-    return PlacedText(table.profiles[wanted].placement(start), " by ", PlacedText.joined(", ", names))
+    names = [StructuredText((i.profile, i.place), " (held)" if i.held else "") for i in overlapping]
+    return StructuredText(table.profiles[wanted].placement(start), " by ", StructuredText.joined(", ", names))
 
 
 def _with_plan(inventory: Inventory, gpu: Gpu, table: PlacementTable, wanted: int, answer: GpuAnswer) -> GpuAnswer:

@@ -19,8 +19,9 @@ from aliquot.core.model.actions import (
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuInstance, MigMode
-from aliquot.core.model.placement import PlacedText, Placement, with_text
+from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Blocker, Policy
+from aliquot.core.model.structured_text import StructuredText
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
@@ -151,7 +152,7 @@ def change_instances(
     for place, change in sorted(end_state.changes.items(), key=lambda item: item[1].weight):
         actions += _change_compute(gpu, end_state.retained[place], change, requested_by)
     for place in order:
-        why = PlacedText("moved from ", origins[place]) if place in origins else requested_by
+        why = StructuredText("moved from ", origins[place]) if place in origins else requested_by
         actions.append(_create(table, gpu, place, end_state, why))
     return GpuPlan(tuple(actions), unchanged=len(end_state.retained) - len(end_state.changes))
 
@@ -192,61 +193,48 @@ def _destroy_reason(
     blocking = next((k for k in new if table.masks[k] & instance.place.mask), None)
     why = []
     if destination is not None:
-        why.append(PlacedText("moves to ", _placement(table, destination)))
+        why.append(StructuredText("moves to ", _placement(table, destination)))
     if blocking is not None:
-        why.append(PlacedText("blocks ", (table.profiles[blocking[0]].name, _placement(table, blocking))))
-    return PlacedText.joined(", ", why) if why else f"not {requested_by}"
+        why.append(StructuredText("blocks ", (table.profiles[blocking[0]].name, _placement(table, blocking))))
+    return StructuredText.joined(", ", why) if why else f"not {requested_by}"
 
 
 def _destroy(gpu: Gpu, instance: GpuInstance, why: str, policy: Policy) -> Destroy:
     if instance.held:
         who = ", ".join(str(h) for h in instance.holders) or "a client"
-        why = PlacedText(why, f"; held by {who}, policy {policy.held}")
+        why = StructuredText(why, f"; held by {who}, policy {policy.held}")
     elif not instance.compute_instances:
-        why = PlacedText(why, "; it has no compute instance")
-    return with_text(
-        Destroy(
-            gpu=gpu.pci,
-            instance=instance.id,
-            profile=instance.profile,
-            profile_id=instance.profile_id,
-            placement=instance.placement,
-            compute_instances=tuple(c.id for c in instance.compute_instances),
-            reason=str(why),
-        ),
-        why,
+        why = StructuredText(why, "; it has no compute instance")
+    return Destroy(
+        gpu=gpu.pci,
+        instance=instance.id,
+        profile=instance.profile,
+        profile_id=instance.profile_id,
+        placement=instance.placement,
+        compute_instances=tuple(c.id for c in instance.compute_instances),
+        reason=why,
     )
 
 
 def _change_compute(gpu: Gpu, instance: GpuInstance, change: compute.ComputeChange, requested_by: str) -> list[Action]:
-    where = PlacedText("inside the kept ", (instance.profile, instance.place))
+    where = StructuredText("inside the kept ", (instance.profile, instance.place))
     repair = "; the GPU instance had no compute instance" if not instance.compute_instances else ""
-    not_requested = PlacedText(f"not {requested_by} ", where)
-    requested = PlacedText(f"{requested_by}, ", where, repair)
+    not_requested = StructuredText(f"not {requested_by} ", where)
+    requested = StructuredText(f"{requested_by}, ", where, repair)
     gone: list[Action] = [
-        with_text(
-            DestroyCompute(
-                gpu=gpu.pci,
-                instance=instance.id,
-                compute_instance=c.id,
-                profile=c.profile,
-                reason=str(not_requested),
-            ),
-            not_requested,
+        DestroyCompute(
+            gpu=gpu.pci, instance=instance.id, compute_instance=c.id, profile=c.profile, reason=not_requested
         )
         for c in change.destroy
     ]
     return gone + [
-        with_text(
-            CreateCompute(
-                gpu=gpu.pci,
-                instance=instance.id,
-                profile=part.profile,
-                profile_id=part.profile_id,
-                placement=part.placement,
-                reason=str(requested),
-            ),
-            requested,
+        CreateCompute(
+            gpu=gpu.pci,
+            instance=instance.id,
+            profile=part.profile,
+            profile_id=part.profile_id,
+            placement=part.placement,
+            reason=requested,
         )
         for part in change.create
     ]
@@ -261,19 +249,18 @@ def _create(
     for key, instance in end_state.retained.items():
         if first != place[1] and table.masks[place[0], first] & table.masks[key]:
             who = f", held by {instance.holders[0]}" if instance.holders else ""
-            reason = PlacedText(reason, f"; {profile.placement(first)} is taken by the kept {instance.profile}{who}")
+            reason = StructuredText(
+                reason, f"; {profile.placement(first)} is taken by the kept {instance.profile}{who}"
+            )
             break
     layout, starts = end_state.layouts[place]
     change = compute.change(profile, (), layout, starts)
     parts: tuple[ComputePart, ...] = change.create if change else ()
-    return with_text(
-        Create(
-            gpu=gpu.pci,
-            profile=profile.name,
-            profile_id=profile.id,
-            placement=str(profile.placement(place[1])),
-            compute=parts,
-            reason=str(reason),
-        ),
-        reason,
+    return Create(
+        gpu=gpu.pci,
+        profile=profile.name,
+        profile_id=profile.id,
+        placement=str(profile.placement(place[1])),
+        compute=parts,
+        reason=reason,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
+from aliquot.core.model.structured_text import GpuPart, StructuredText
 from aliquot.core.planner.gpu_plan import GpuPlan, plan_gpu
 
 
@@ -20,7 +21,7 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
     policy = policy or Policy()
     desired_gpus = sorted(desired.gpus, key=lambda w: w.pci)
     gpu_plans = [_plan_one_gpu(inventory, desired_gpu, desired.name, policy) for desired_gpu in desired_gpus]
-    blockers = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in desired.failures]
+    blockers = [Blocker(rule=f.rule, text=f.text, gpu=f.pci, step=f.step) for f in desired.failures]
     blockers += [blocker for gpu_plan in gpu_plans for blocker in gpu_plan.blockers]
     if sum(bool(desired_gpu.passthrough) for desired_gpu in desired_gpus) > 1:
         from aliquot.core.planner.vgpu.passthrough import passthrough_blockers
@@ -54,10 +55,8 @@ def _plan_one_gpu(inventory: Inventory, desired_gpu: DesiredGpu, name: str, poli
     """Plan one GPU. The vGPU planner is loaded only if the GPU or the request involves VMs."""
     gpu = next((g for g in inventory.gpus if g.pci == desired_gpu.pci), None)
     if gpu is None:
-        text = f"this node has no GPU at {desired_gpu.pci}"
-        return GpuPlan(
-            blockers=(Blocker(rule="NO_SUCH_GPU", message=text, gpu=desired_gpu.pci, next_step="aliquot show"),)
-        )
+        text = StructuredText("this node has no GPU at ", GpuPart(desired_gpu.pci))
+        return GpuPlan(blockers=(Blocker("NO_SUCH_GPU", text, desired_gpu.pci, step="aliquot show"),))
     if gpu.involves_vms or desired_gpu.involves_vms:
         from aliquot.core.planner.vgpu.gpu_plan import plan_shared_gpu
 

@@ -8,6 +8,7 @@ from itertools import groupby
 import msgspec
 
 from aliquot.core.model.actions import Action, Destroy, DestroyVgpu
+from aliquot.core.model.encoding import encode, to_builtins
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan as make
@@ -119,7 +120,7 @@ def _in_order(actions: Sequence[Action]) -> list[dict[str, object]]:
 
 
 def _plain(action: Action) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(action)
+    plain: dict[str, object] = to_builtins(action)
     del plain["reason"]
     return plain
 
@@ -148,4 +149,4 @@ def _truncated(lines: Sequence[str]) -> Iterator[str]:
 
 def _text(plain: dict[str, object]) -> str:
     """Format an action as in the file."""
-    return msgspec.json.encode(plain).decode()
+    return encode(plain).decode()

@@ -84,7 +84,7 @@ def preview(
         try:
             desired = desired_for(request, node, observation, file)
         except NoSuchGpuError as error:
-            failure = ResolutionFailure("NO_SUCH_GPU", _sentence(error), next_step=error.next_step)
+            failure = ResolutionFailure("NO_SUCH_GPU", _sentence(error), step=error.next_step)
             desired = Desired((), failures=(failure,))
         planned.append(PlannedNode(node, plan(observation.inventory, desired, rules), observation.inventory))
     extra = []

@@ -19,8 +19,9 @@ from aliquot.core.model.actions import (
     SetPassthrough,
 )
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.model.placement import PartOfText, PlacedText, Placement, text_of
+from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Blocker, Plan
+from aliquot.core.model.structured_text import Part, StructuredText
 from aliquot.core.planner.explain import explain
 from aliquot.core.rendering import action_text as action_texts
 from aliquot.core.rendering import mig_picture
@@ -71,7 +72,7 @@ def _action_lines(each: PlannedNode) -> Iterator[ActionLine]:
     for action in each.plan.actions:
         gpu = each.inventory.gpu(action.gpu)
         verb, letter, what = action_texts.describe_action(action, gpu, each.plan.actions_by_gpu[action.gpu])
-        line = ActionLine(each.node, action.gpu, verb, letter, what, text_of(action, action.reason))
+        line = ActionLine(each.node, action.gpu, verb, letter, what, action.reason)
         yield msgspec.structs.replace(line, **_values(action))
 
 
@@ -162,7 +163,7 @@ def obstacle(node: str, blocker: Blocker, address: Address) -> Obstacle:
     """Convert a blocker for the page."""
     return Obstacle(
         rule=blocker.rule,
-        message=text_of(blocker, blocker.message),
+        message=blocker.text,
         node=node,
         gpu=blocker.gpu,
         holders=tuple(map(str, blocker.holders)),
@@ -194,11 +195,13 @@ def alternative(request: FitInstance, inventory: Inventory, address: Address) ->
     if plan is None or not plan.changes:
         return None
     gpu = inventory.gpu(request.gpu)
-    gone = PlacedText.joined(" and ", (_named(a, gpu, plan) for a in plan.actions if isinstance(a, _DESTRUCTIONS)))
+    gone = StructuredText.joined(" and ", (_named(a, gpu, plan) for a in plan.actions if isinstance(a, _DESTRUCTIONS)))
     text = ",".join(f"{w.name}@{w.start}" for g in plan.desired.gpus for w in g.instances or ())
     return Obstacle(
         rule="WOULD_COST",
-        message=PlacedText("Moving instances does not help. Destroy ", gone, f" to make room for {request.profile}."),
+        message=StructuredText(
+            "Moving instances does not help. Destroy ", gone, f" to make room for {request.profile}."
+        ),
         node=request.node,
         gpu=request.gpu,
         suggestion=text,
@@ -209,7 +212,7 @@ def alternative(request: FitInstance, inventory: Inventory, address: Address) ->
 _DESTRUCTIONS = (Destroy, DestroyCompute, DestroyVgpu)
 
 
-def _named(action: Action, gpu: Gpu, plan: Plan) -> PartOfText:
+def _named(action: Action, gpu: Gpu, plan: Plan) -> Part:
     if isinstance(action, Destroy):
         return action.profile, Placement.parse(action.placement)
     return action_texts.describe_action(action, gpu, plan.actions)[2]

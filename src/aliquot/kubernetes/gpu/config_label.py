@@ -15,6 +15,7 @@ from aliquot.core.config.select.named_config import select
 from aliquot.core.config.select.profile_lookup import profile_names
 from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.core.model.desired import Desired
+from aliquot.core.model.encoding import encode
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.kubernetes.gpu import names
@@ -128,7 +129,7 @@ def _resolve_in(
         desired = msgspec.structs.replace(desired, gpus=selected, notes=(*desired.notes, note))
         if not selected:
             return DesiredConfig(label, source=source.name, failure=ConfigFailure("Reserved", note))
-    text = msgspec.json.encode([label, desired.gpus, desired.failures])
+    text = encode([label, desired.gpus, desired.failures])
     return DesiredConfig(label, desired, source.name, hashlib.sha256(text).hexdigest()[:12])
 
 
@@ -138,7 +139,7 @@ def _listing(found: DesiredConfig, sources: Sequence[NamedConfigSource]) -> Desi
     if found.desired is None or not step:
         return found
     failures = tuple(
-        msgspec.structs.replace(f, next_step=step) if f.rule == "NOTHING_MATCHES" else f for f in found.desired.failures
+        msgspec.structs.replace(f, step=step) if f.rule == "NOTHING_MATCHES" else f for f in found.desired.failures
     )
     return msgspec.structs.replace(found, desired=msgspec.structs.replace(found.desired, failures=failures))
 

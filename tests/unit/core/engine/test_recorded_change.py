@@ -12,6 +12,7 @@ from aliquot.core.engine.recorded_change import RecordedChange, change_of, encod
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, SetPassthrough
 from aliquot.core.model.desired import Desired
+from aliquot.core.model.encoding import encode
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
@@ -43,7 +44,7 @@ def test_it_is_small() -> None:
     inventory = mig_nodes.node(*gpus)
     made = plan(inventory, Desired(tuple(requests)))
     assert len(made.actions) > 8 * 7
-    assert len(encode_change(record_change(made, inventory))) < 10_000 < len(msgspec.json.encode(made))
+    assert len(encode_change(record_change(made, inventory))) < 10_000 < len(encode(made))
 
 
 def test_the_form_is_what_is_written_here() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from aliquot.core.model.actions import (
 )
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Plan
+from aliquot.core.model.structured_text import GpuName, GpuOption, GpuPart, Part, StructuredText, parts_of
 from aliquot.core.rendering import action_text as action_texts
 from aliquot.core.rendering import gpu_groups, mig_picture
 from aliquot.core.rendering import plan_summary as summary
@@ -95,18 +96,23 @@ def _now(gpu: Gpu) -> str:
 
 
 def _planned(gpu: Gpu, actions: tuple[Action, ...]) -> str:
-    modes = [a.mode for a in actions if isinstance(a, SetMode)]
-    if modes and modes[-1] == "disabled":
+    if _disables_mig(actions):
         return "MIG disabled"
     return mig_picture.summary(mig_picture.planned_instances(gpu, actions))
 
 
+def _disables_mig(actions: tuple[Action, ...]) -> bool:
+    modes = [a.mode for a in actions if isinstance(a, SetMode)]
+    return bool(modes) and modes[-1] == "disabled"
+
+
 def _actions(change: _Change, number: int, tinted: bool) -> list[str]:
-    rows = []
+    rows, verbs = [], []
     for offset, action in enumerate(change.actions):
         verb, letter, what = action_texts.describe_action(action, change.gpu, change.actions)
         rows.append((f"{number + offset:>2}", f"{verb:<7}", letter, what, action.reason))
-    return [_tinted(line, tinted) for line in draw.table(rows)]
+        verbs.append(verb)
+    return [_tinted(line, verb, tinted) for line, verb in zip(draw.table(rows), verbs, strict=True)]
 
 
 def _drawn(change: _Change, inventory: Inventory, column: int, tinted: bool) -> list[str]:
@@ -118,11 +124,12 @@ def _mig_picture(change: _Change, inventory: Inventory, column: int, tinted: boo
     gpu, actions = change.gpu, change.actions
     family = inventory.family(gpu)
     now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
-    after = mig_picture.planned_instances(gpu, actions) if not planned.endswith("MIG disabled") else ()
+    if not _disables_mig(actions):
+        planned = draw.row(planned, mig_picture.planned_instances(gpu, actions), family, column, tinted)
     return [
         draw.ruler(change.title, family, column),
         draw.row(now, mig_picture.current_instances(gpu), family, column, tinted) if gpu.mig.enabled else now,
-        draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
+        planned,
     ]
 
 
@@ -142,8 +149,7 @@ def _vgpu_picture(change: _Change, inventory: Inventory, column: int, tinted: bo
     return [vgpu_drawings.ruler(title, table, column), *bars]
 
 
-def _tinted(line: str, on: bool) -> str:
-    verb = line.split()[1]
+def _tinted(line: str, verb: str, on: bool) -> str:
     return line.replace(verb, colors.paint(verb, _TINTS.get(verb, ""), on), 1) if verb in _TINTS else line
 
 
@@ -151,24 +157,45 @@ def blockers(plan: Plan, node: str = "", *, each: bool = False) -> str:
     """Return every blocker as text: the rule, what blocks the change, the holders, and the next command. A blocker of
     several GPUs is printed once, unless ``each`` is set.
     """
-    equal: dict[Blocker, list[Blocker]] = {}
+    equal: dict[Hashable, list[Blocker]] = {}
     for one in plan.blockers:
-        equal.setdefault(one if each else _without_gpu(one), []).append(one)
+        equal.setdefault(one if each else _common(one), []).append(one)
     return "\n".join(_blocker(same[0], [one.gpu for one in same if one.gpu], node) for same in equal.values())
 
 
-def _without_gpu(blocker: Blocker) -> Blocker:
-    """Return a blocker without the address of its GPU: what several GPUs have in common."""
-    message, step = (text and text.replace(blocker.gpu, "") for text in (blocker.message, blocker.next_step))
-    return msgspec.structs.replace(blocker, gpu="", message=message, next_step=step)
+def _common(blocker: Blocker) -> Hashable:
+    """Return what the blockers of several GPUs have in common: everything except which GPU it is."""
+
+    def unnamed(text: str) -> tuple[Part, ...]:
+        return tuple(
+            msgspec.structs.replace(part, pci="") if isinstance(part, GpuPart) and part.pci == blocker.gpu else part
+            for part in parts_of(text)
+        )
+
+    rest = msgspec.structs.replace(blocker, gpu="", text="", step=None)
+    return rest, unnamed(blocker.text), None if blocker.step is None else unnamed(blocker.step)
+
+
+def _of_each(text: str, blocker: Blocker, gpus: Sequence[str]) -> str:
+    """Return a text of a blocker for several GPUs that have it."""
+
+    def shown(part: Part) -> str:
+        match part:
+            case GpuName(pci=blocker.gpu, end=end):
+                return f"each of {len(gpus)} GPUs{end}"
+            case GpuOption(pci=blocker.gpu, counts_together=False):
+                return " ".join(f"--gpu {gpu}" for gpu in gpus)
+            case _:
+                return str(StructuredText(part))
+
+    return "".join(map(shown, parts_of(text)))
 
 
 def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
     message, step = blocker.message, blocker.next_step
     if len(gpus) > 1:
-        message = message.replace(f"GPU {blocker.gpu}", f"each of {len(gpus)} GPUs")
-        if step and not _counts_together(step):
-            step = step.replace(f"--gpu {blocker.gpu}", " ".join(f"--gpu {gpu}" for gpu in gpus))
+        message = _of_each(blocker.text, blocker, gpus)
+        step = _of_each(blocker.step, blocker, gpus) if blocker.step else blocker.step
     lines = [f"blocked[{blocker.rule}]: {message}"]
     if len(gpus) > 1:
         lines.append(f"  GPUs     {' '.join(gpus)}")
@@ -178,11 +205,11 @@ def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
     if blocker.suggestion:
         lines.append(f"  nearest that fits: {blocker.suggestion}")
     if step:
-        more = "     and so for each of these GPUs" if len(gpus) > 1 and _counts_together(step) else ""
+        more = "     and so for each of these GPUs" if len(gpus) > 1 and _is_typed_for_each(blocker) else ""
         lines.append(f"  next     {next_commands.addressed(step, node)}{more}")
     return "\n".join(lines)
 
 
-def _counts_together(step: str) -> bool:
-    """Report whether the counts of a command are for the GPUs that it names together, so that it is typed for each."""
-    return " --remove " in step
+def _is_typed_for_each(blocker: Blocker) -> bool:
+    """Report whether the next command counts for its GPUs together, so that it must be typed for each GPU."""
+    return any(isinstance(part, GpuOption) and part.counts_together for part in parts_of(blocker.step or ""))

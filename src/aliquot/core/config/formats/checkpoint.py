@@ -94,7 +94,7 @@ def restore(text: str, inventory: Inventory, source: str = "the checkpoint") -> 
         gpu = local_gpus.get(device.uuid)
         if gpu is None:
             sentence = f"{source}: no GPU {device.uuid} on this node (it has {len(local_gpus)})"
-            failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, step="aliquot show"))
             continue
         found = _desired_gpu(inventory, gpu, device, source)
         if isinstance(found, DesiredGpu):
@@ -136,7 +136,7 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, device: _Device, source: str) -
     next_step = f"aliquot profiles {gpu.index}"
     if not gpu.mig.capable:
         sentence = f"{source}: {gpu_text(gpu)} cannot be partitioned"
-        return ResolutionFailure("NOT_CAPABLE", sentence, gpu.pci, next_step="aliquot show")
+        return ResolutionFailure("NOT_CAPABLE", sentence, gpu.pci, step="aliquot show")
     try:
         family = inventory.family(gpu)
         instances = tuple(_desired_instance(family, instance) for instance in device.gpu_instances or ())

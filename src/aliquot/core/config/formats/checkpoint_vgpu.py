@@ -109,7 +109,7 @@ def add_shares(
         gpu = _find(inventory, recorded)
         if gpu is None:
             sentence = f"{source}: no GPU {recorded.uuid or recorded.pci} on this node (it has {len(inventory.gpus)})"
-            failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, step="aliquot show"))
             continue
         found = _desired_gpu(inventory, gpu, recorded, source)
         if isinstance(found, ResolutionFailure):

@@ -17,6 +17,7 @@ from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu, RuleCode
 from aliquot.core.model.geometry import geometry_text
 from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.structured_text import GpuName, GpuOption, GpuPart, StructuredText
 from aliquot.core.planner.blockers import request_text
 from aliquot.core.planner.change_distribution import ChangeCandidate
 from aliquot.core.planner.change_space import smallest_removal
@@ -92,12 +93,17 @@ def _at_least(report: SelectionReport, entry: ConfigEntry, gpu: Gpu, wanted: Des
         return changed.desired or DesiredGpu("", True, present_contents(table, gpu))
     kinds = Counter(lacking)
     removal = smallest_removal([ChangeCandidate(gpu, table, tuple(kinds))], tuple(kinds.values()))
-    text = f"GPU {gpu.pci} has no room for {request_text(table, lacking)} beside what is there"
+    text = StructuredText(GpuName(gpu.pci), f" has no room for {request_text(table, lacking)} beside what is there")
     if removal is None or not removal.profiles:
-        report.block("PLACEMENT", entry, text, gpu.pci, f"aliquot profiles {gpu.pci}")
+        step = StructuredText("aliquot profiles ", GpuPart(gpu.pci))
+        report.block("PLACEMENT", entry, text, gpu.pci, step)
     else:
-        next_step = f"aliquot plan --gpu {gpu.pci} --remove {geometry_text(removal.profiles)}"
-        report.block("PLACEMENT", entry, f"{text}; {removal}", gpu.pci, next_step)
+        step = StructuredText(
+            "aliquot plan ",
+            GpuOption(gpu.pci, counts_together=True),
+            f" --remove {geometry_text(removal.profiles)}",
+        )
+        report.block("PLACEMENT", entry, StructuredText(text, f"; {removal}"), gpu.pci, step)
     return None
 
 

@@ -156,7 +156,7 @@ class ConfigSelection:
             self.report.notes.append(f"{what} matches no GPU of this node (it has {products})")
             return
         sentence = f"{what} cannot be applied here: no GPU of this node {reason} (this node has {products})"
-        self.report.failures.append(ResolutionFailure(rule, sentence, next_step="aliquot show"))
+        self.report.failures.append(ResolutionFailure(rule, sentence, step="aliquot show"))
 
 
 def same(one: DesiredGpu, other: DesiredGpu | None) -> bool:

@@ -7,6 +7,7 @@ from itertools import islice
 
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.plan import Blocker
+from aliquot.core.model.structured_text import GpuName, GpuPart, Part, StructuredText
 from aliquot.core.model.vgpu_checks import DRIVER
 from aliquot.core.planner.blockers import holders_next_step
 from aliquot.core.planner.rules import RuleRefusal
@@ -70,66 +71,75 @@ def impossible(gpu: Gpu, types: Types, refusal: RuleRefusal, near: Types, mixed:
     counts = counts_by_name(near)
     return Blocker(
         rule=refusal.rule,
-        message=f"{gpu.product} cannot hold {types_text(types)}: {refusal.message}",
+        text=f"{gpu.product} cannot hold {types_text(types)}: {refusal.message}",
         gpu=gpu.pci,
         suggestion=vgpu_argument(counts) if near else None,
-        next_step=plan_command(gpu, counts, mixed) if near else f"aliquot vgpu types {gpu.pci}",
+        step=plan_command(gpu, counts, mixed) if near else StructuredText("aliquot vgpu types ", GpuPart(gpu.pci)),
+    )
+
+
+def _about(gpu: Gpu, *parts: Part) -> StructuredText:
+    """Return a message about a GPU: ``GPU 0000:41:00.0: it has no virtual functions``."""
+    return StructuredText(GpuName(gpu.pci, ": "), *parts)
+
+
+def list_vgpus(gpu: Gpu, vgpus: Sequence[Vgpu]) -> StructuredText:
+    """List vGPUs with their functions, of which one may be the GPU itself: ``NVIDIA A2-4Q on 0000:41:00.4``."""
+    functions = (GpuPart(v.function) if v.function == gpu.pci else v.function for v in vgpus)
+    return StructuredText.joined(
+        ", ", (StructuredText(f"{v.type} on ", each) for v, each in zip(vgpus, functions, strict=True))
     )
 
 
 def refused(gpu: Gpu, refusal: RuleRefusal, next_step: str | None = None) -> Blocker:
     """Return the blocker for a refusal that names its reason in full."""
-    step = next_step or f"aliquot vgpu types {gpu.pci}"
-    return Blocker(rule=refusal.rule, message=f"GPU {gpu.pci}: {refusal.message}", gpu=gpu.pci, next_step=step)
+    step = next_step or StructuredText("aliquot vgpu types ", GpuPart(gpu.pci))
+    return Blocker(refusal.rule, _about(gpu, refusal.message), gpu.pci, step=step)
 
 
 def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = ()) -> Blocker:
     """Return the blocker for a request that can only be met by destroying vGPUs that VMs have open."""
-    listed = ", ".join(f"{v.type} on {v.function}" for v in vgpus)
     count = "1 vGPU is held" if len(vgpus) == 1 else f"{len(vgpus)} vGPUs are held"
     counts = counts_by_name(near)
     return Blocker(
         rule="HELD",
-        message=f"GPU {gpu.pci}: {what} while {count} ({listed})",
+        text=_about(gpu, f"{what} while {count} (", list_vgpus(gpu, vgpus), ")"),
         gpu=gpu.pci,
         holders=tuple(h for v in vgpus for h in v.holders),
         suggestion=vgpu_argument(counts) if near else None,
-        next_step=holders_next_step([h for v in vgpus for h in v.holders]),
+        step=holders_next_step([h for v in vgpus for h in v.holders]),
     )
 
 
-def functions_in_use(
-    gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], next_step: str = ""
-) -> Blocker:
+def functions_in_use(gpu: Gpu, what: str, holders: Sequence[Holder], listed: str, next_step: str = "") -> Blocker:
     """Return the blocker for virtual functions in use that would have to be disabled."""
-    listed = ", ".join(functions)
     return Blocker(
         rule="FUNCTIONS_IN_USE",
-        message=f"GPU {gpu.pci}: {what} while its virtual functions are in use ({listed})",
+        text=_about(gpu, f"{what} while its virtual functions are in use (", listed, ")"),
         gpu=gpu.pci,
         holders=tuple(holders),
-        next_step=next_step or holders_next_step(holders),
+        step=next_step or holders_next_step(holders),
     )
 
 
 def no_driver(gpu: Gpu, why: str) -> Blocker:
-    message = f"GPU {gpu.pci} ({gpu.product}) cannot have vGPUs here: {why}"
-    return Blocker(rule="NO_VGPU_DRIVER", message=message, gpu=gpu.pci, next_step=DRIVER)
+    text = StructuredText(GpuName(gpu.pci, " "), f"({gpu.product}) cannot have vGPUs here: {why}")
+    return Blocker("NO_VGPU_DRIVER", text, gpu.pci, step=DRIVER)
 
 
 def no_iommu(gpu: Gpu, what: str) -> Blocker:
-    message = f"GPU {gpu.pci}: {what} needs an IOMMU, and none is on"
+    text = _about(gpu, f"{what} needs an IOMMU, and none is on")
     step = "turn on VT-d or AMD-Vi (firmware, and intel_iommu=on), reboot, then: aliquot passthrough list"
-    return Blocker(rule="NO_IOMMU", message=message, gpu=gpu.pci, next_step=step)
+    return Blocker("NO_IOMMU", text, gpu.pci, step=step)
 
 
 def no_vfio(gpu: Gpu) -> Blocker:
     """Return the blocker for a missing vfio-pci. Found only during the apply, everything else would be destroyed by
     then.
     """
-    message = f"GPU {gpu.pci}: passthrough needs the driver vfio-pci, which is not loaded"
+    text = _about(gpu, "passthrough needs the driver vfio-pci, which is not loaded")
     step = "modprobe vfio-pci, then: aliquot passthrough list"
-    return Blocker(rule="NO_VFIO", message=message, gpu=gpu.pci, next_step=step)
+    return Blocker("NO_VFIO", text, gpu.pci, step=step)
 
 
 def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
@@ -138,9 +148,12 @@ def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
     listed = ", ".join(foreign)
     return Blocker(
         rule="IOMMU_GROUP",
-        message=f"GPU {gpu.pci} shares IOMMU group {group} with other devices: {listed}",
+        text=StructuredText(GpuName(gpu.pci, " "), f"shares IOMMU group {group} with other devices: {listed}"),
         gpu=gpu.pci,
-        next_step=f"move the GPU to another slot, or stop using those devices; see aliquot passthrough check {gpu.pci}",
+        step=StructuredText(
+            "move the GPU to another slot, or stop using those devices; see aliquot passthrough check ",
+            GpuPart(gpu.pci),
+        ),
     )
 
 
@@ -148,14 +161,14 @@ def passed_through(gpu: Gpu) -> Blocker:
     """Return the blocker for a GPU that a VM has."""
     return Blocker(
         rule="PASSTHROUGH",
-        message=f"GPU {gpu.pci} ({gpu.product}) is passed through and in use",
+        text=StructuredText(GpuName(gpu.pci, " "), f"({gpu.product}) is passed through and in use"),
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step=holders_next_step(gpu.holders),
+        step=holders_next_step(gpu.holders),
     )
 
 
 def unknown_functions(gpu: Gpu, why: str, functions: Sequence[str]) -> Blocker:
     """Return the blocker for virtual functions that were named and do not exist."""
-    message = f"GPU {gpu.pci}: {', '.join(functions)} {why}"
-    return Blocker(rule="NO_FUNCTION", message=message, gpu=gpu.pci, next_step=f"aliquot vgpu list {gpu.pci}")
+    text = _about(gpu, f"{', '.join(functions)} {why}")
+    return Blocker("NO_FUNCTION", text, gpu.pci, step=StructuredText("aliquot vgpu list ", GpuPart(gpu.pci)))

@@ -14,6 +14,7 @@ from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, D
 from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
 from aliquot.core.model.plan import Blocker, Policy
+from aliquot.core.model.structured_text import GpuOption, GpuPart, StructuredText
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import gpu_plan
 from aliquot.core.planner.gpu_plan import GpuPlan
@@ -112,7 +113,11 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
     retained = [h.vgpu for h in vgpus.retained]
     assignments = assign_functions(gpu_at_goal(task, goal), vgpus.to_create, retained, goal.vfio_bound)
     if isinstance(assignments, RuleRefusal):
-        return GpuPlan(blockers=(blocking.refused(task.gpu, assignments, f"aliquot vgpu list {task.gpu.pci}"),))
+        return GpuPlan(
+            blockers=(
+                blocking.refused(task.gpu, assignments, StructuredText("aliquot vgpu list ", GpuPart(task.gpu.pci))),
+            )
+        )
     unlisted = passthrough.unlisted_type_blocker(task, [c.item.type.name for c in assignments])
     if unlisted is not None:
         return GpuPlan(blockers=(unlisted,))
@@ -160,11 +165,14 @@ def _unrequested_blocker(task: Task, vgpus: Sequence[Vgpu]) -> Blocker:
     """Return the blocker for idle vGPUs that the request does not name, as a MIG file or label cannot. Their owner is
     unknown.
     """
-    listed = [f"{v.type} on {v.function}" for v in vgpus]
     holders = [h for v in vgpus for h in v.holders]
-    what = "the request cannot be met"
-    next_step = f"aliquot plan --gpu {task.gpu.pci} --vgpu none"
-    return blocking.functions_in_use(task.gpu, what, holders, listed, next_step)
+    listed = blocking.list_vgpus(task.gpu, vgpus)
+    return blocking.functions_in_use(task.gpu, "the request cannot be met", holders, listed, _destroy_vgpus(task))
+
+
+def _destroy_vgpus(task: Task) -> str:
+    """Return the command that plans to destroy the GPU's vGPUs."""
+    return StructuredText("aliquot plan ", GpuOption(task.gpu.pci), " --vgpu none")
 
 
 def _in_use_blocker(transition: GpuTransition) -> Blocker | None:
@@ -176,11 +184,10 @@ def _in_use_blocker(transition: GpuTransition) -> Blocker | None:
     busy = [f for f in task.virtual.functions if f.holders and f.pci not in vgpus]
     if busy and task.policy.held == "refuse":
         holders = [h for f in busy for h in f.holders]
-        names = [f.pci for f in busy]
+        names = ", ".join(f.pci for f in busy)
         return blocking.functions_in_use(task.gpu, "they cannot be switched off", holders, names)
     if task.gpu.vgpus and task.desired.vgpus is None and task.desired.functions is False:
-        listed = [f"{v.type} on {v.function}" for v in task.gpu.vgpus]
         holders = [h for v in task.gpu.vgpus for h in v.holders]
-        next_step = f"aliquot plan --gpu {task.gpu.pci} --vgpu none"
-        return blocking.functions_in_use(task.gpu, "they cannot be switched off", holders, listed, next_step)
+        listed, what = blocking.list_vgpus(task.gpu, task.gpu.vgpus), "they cannot be switched off"
+        return blocking.functions_in_use(task.gpu, what, holders, listed, _destroy_vgpus(task))
     return None

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 
 from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.structured_text import GpuOption, StructuredText
 
 NAMESPACE = uuid.UUID("6f1d3a3e-6a5d-5c0b-9c1e-5b6a7f0d2c41")
 """Used only by Aliquot. It must never change: UUIDs in VM definitions are derived from it."""
@@ -24,9 +25,10 @@ def vgpu_argument(counts: Mapping[str, int]) -> str:
     return ",".join(name if n == 1 else f"{name}*{n}" for name, n in counts.items() if n) or "none"
 
 
-def plan_command(gpu: Gpu, counts: Mapping[str, int], mixed: bool = False) -> str:
+def plan_command(gpu: Gpu, counts: Mapping[str, int], mixed: bool = False) -> StructuredText:
     """Return the command that plans some vGPUs on a GPU. Type names contain spaces, so they are quoted."""
-    return f'aliquot plan --gpu {gpu.pci} --vgpu "{vgpu_argument(counts)}"' + (" --mixed-size" if mixed else "")
+    more = f' --vgpu "{vgpu_argument(counts)}"' + (" --mixed-size" if mixed else "")
+    return StructuredText("aliquot plan ", GpuOption(gpu.pci), more)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

@@ -20,6 +20,7 @@ from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig, MigMode
 from aliquot.core.model.plan import Blocker, Policy
+from aliquot.core.model.structured_text import GpuPart, StructuredText
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.rules import RuleRefusal
@@ -73,7 +74,7 @@ def passthrough_blocker(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu,
     if active and not mentioned and policy.held != "force":
         holders = [h for v in gpu.vgpus for h in v.holders]
         holders += [h for f in (gpu.virtual or GpuVirtualization()).functions for h in f.holders if h not in holders]
-        next_step = f"aliquot vgpu disable {gpu.pci}"
+        next_step = StructuredText("aliquot vgpu disable ", GpuPart(gpu.pci))
         return blocking.functions_in_use(gpu, "it cannot be passed through", holders, active, next_step)
     if gpu.holders and policy.held == "refuse":
         return blocked.busy(gpu, "it cannot be passed through")
@@ -87,12 +88,13 @@ def _vfio_blocker(inventory: Inventory, gpu: Gpu, what: str) -> Blocker | None:
     return None if inventory.host.vfio else blocking.no_vfio(gpu)
 
 
-def _active_functions(gpu: Gpu) -> Sequence[str]:
-    """Return what uses the virtual functions of the GPU (or the GPU itself, if its vGPUs are mdevs)."""
-    vgpus = [f"{v.type} on {v.function}" for v in gpu.vgpus]
+def _active_functions(gpu: Gpu) -> StructuredText:
+    """List what uses the virtual functions of the GPU (or the GPU itself, if its vGPUs are mdevs)."""
+    vgpus = [blocking.list_vgpus(gpu, [v]) for v in gpu.vgpus]
     carrying = {v.function for v in gpu.vgpus}
     functions = (gpu.virtual or GpuVirtualization()).functions
-    return vgpus + [f.pci for f in functions if f.pci not in carrying and (f.holders or f.driver == VFIO)]
+    others = [f.pci for f in functions if f.pci not in carrying and (f.holders or f.driver == VFIO)]
+    return StructuredText.joined(", ", [*vgpus, *others])
 
 
 def host_blocker(task: Task, goal: Goal, switching_on: bool) -> Blocker | None:
@@ -105,7 +107,9 @@ def host_blocker(task: Task, goal: Goal, switching_on: bool) -> Blocker | None:
             return blocker
         if virtual.framework == "vendor-vfio":
             why = f"{VFIO} does not accept virtual functions of vendor-specific VFIO: a VM gets them as they are"
-            return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why), f"aliquot vgpu list {task.gpu.pci}")
+            return blocking.refused(
+                task.gpu, RuleRefusal("NO_FUNCTION", why), StructuredText("aliquot vgpu list ", GpuPart(task.gpu.pci))
+            )
     if not making and not switching_on:
         return None
     if task.gpu.virtual is None:
@@ -154,7 +158,9 @@ def whole_gpu_blocker(task: Task) -> Blocker | None:
         f"{whole[0].name} is a whole GPU on NVSwitch: CUDA in its VM fails (error 802) until Fabric Manager "
         "activates the GPU's fabric partition, which aliquot does not do; MIG-backed types use no NVLink"
     )
-    return blocking.refused(task.gpu, RuleRefusal("FABRIC", why), f"aliquot vgpu types {task.gpu.pci}")
+    return blocking.refused(
+        task.gpu, RuleRefusal("FABRIC", why), StructuredText("aliquot vgpu types ", GpuPart(task.gpu.pci))
+    )
 
 
 def passthrough_notes(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
@@ -182,4 +188,8 @@ def passthrough_blockers(inventory: Inventory, desired_gpus: Sequence[DesiredGpu
         "activates their fabric partition, which aliquot does not do; pass them through one by one, each to a VM of "
         "its own"
     )
-    return (blocking.refused(new[0], RuleRefusal("FABRIC", why), f"aliquot passthrough enable {new[0].pci}"),)
+    return (
+        blocking.refused(
+            new[0], RuleRefusal("FABRIC", why), StructuredText("aliquot passthrough enable ", GpuPart(new[0].pci))
+        ),
+    )

@@ -56,7 +56,7 @@ Rule = Callable[[Sequence[VmDevice], VmPolicy], Iterator[Blocker]]
 def _blocker(rule: RuleCode, message: str, device: VmDevice | None = None, next_step: str | None = None) -> Blocker:
     gpu = device.gpu.pci if device is not None else ""
     step = next_step or (f"aliquot vgpu types {gpu}" if gpu else "aliquot vgpu list")
-    return Blocker(rule=rule, message=message, gpu=gpu, next_step=step)
+    return Blocker(rule, message, gpu, step=step)
 
 
 def one_node(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-import msgspec
-
+from aliquot.core.model.encoding import encode
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import decide
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import list_physical_gpus
@@ -22,7 +21,7 @@ def intents(view: NodeView, objects: Objects) -> tuple[Intent, ...]:
 
 def digest(intent: Intent) -> str:
     """Return the digest of an intent. A failed attempt says nothing about an intent with another digest."""
-    return hashlib.sha256(msgspec.json.encode([intent.pci, intent.desired, intent.applies])).hexdigest()[:16]
+    return hashlib.sha256(encode([intent.pci, intent.desired, intent.applies])).hexdigest()[:16]
 
 
 def driver_needed(view: NodeView) -> bool:

@@ -280,9 +280,9 @@ def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(
     inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
     uses = held("team/train", inventory=inventory)
     o = make_observation("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders=policy), uses=uses)
-    lost = Blocker(rule="GPU_LOST", message="GPU 1 has fallen off the bus", next_step="reboot the node")
+    lost = Blocker(rule="GPU_LOST", text="GPU 1 has fallen off the bus", step="reboot the node")
     if policy == "force":
-        busy: tuple[Blocker, ...] = (Blocker(rule="HELD", message="it is held"),)
+        busy: tuple[Blocker, ...] = (Blocker(rule="HELD", text="it is held"),)
     else:
         assert o.plan is not None
         busy = o.plan.blockers

@@ -93,14 +93,14 @@ class TestJudgedBeforeAnythingIsDone:
         assert (found.ok, found.reason) == (False, "RebootNeeded")
 
     def test_held_names_the_holder_and_what_to_do(self) -> None:
-        blocker = Blocker("HELD", "a vGPU is in use", PCI, holders=(Holder("process", "42", "qemu"),), next_step="x")
+        blocker = Blocker("HELD", "a vGPU is in use", PCI, holders=(Holder("process", "42", "qemu"),), step="x")
         found = plan_result(self.plan(blocker, blocker), "a")
         assert found is not None
         assert found.reason == "Held"
         assert found.message.startswith("a vGPU is in use (and 1 more); in use by process 42 (qemu) | next: shut")
 
     def test_the_rule_becomes_a_word_for_conditions(self) -> None:
-        found = plan_result(self.plan(Blocker("NO_INSTANCE", "no room", PCI, next_step="aliquot show")), "a")
+        found = plan_result(self.plan(Blocker("NO_INSTANCE", "no room", PCI, step="aliquot show")), "a")
         assert found == Result("a", False, reason_word("NO_INSTANCE"), "no room | next: aliquot show")
 
 

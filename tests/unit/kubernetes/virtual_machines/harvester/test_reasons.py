@@ -12,7 +12,7 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import MAX_CHARACTERS
 
 
 def test_a_verdict_is_joined_and_cut_where_a_condition_is_written() -> None:
-    verdict = blocker_verdict(Blocker("NO_INSTANCE", "no room", next_step="aliquot show"))
+    verdict = blocker_verdict(Blocker("NO_INSTANCE", "no room", step="aliquot show"))
     assert verdict == ObjectVerdict(reason_word("NO_INSTANCE"), "no room", "aliquot show")
     assert verdict.message == "no room | next: aliquot show"
     long = ObjectVerdict("Held", "x" * MAX_CHARACTERS, "stop it").message

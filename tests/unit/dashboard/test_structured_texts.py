@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from aliquot.core.config.select.command_line import adhoc
+from aliquot.core.model.encoding import encode
 from aliquot.core.model.inventory import Holder, Inventory
-from aliquot.core.model.placement import text_of
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.core.planner.plan import plan
@@ -50,7 +51,7 @@ def test_the_instance_that_keeps_its_place() -> None:
     seen = node("3g.20gb@0")
     wanted = adhoc([seen.gpus[0].pci], ["1c.3g.20gb*2"], seen)
     made = plan(seen, wanted)
-    shown = [words.sentence(text_of(a, a.reason), 300) for a in made.actions]
+    shown = [words.sentence(a.reason, 300) for a in made.actions]
     assert shown
     assert all(" the kept 3g.20gb on slices 0-3" in text for text in shown), shown
 
@@ -80,10 +81,25 @@ def test_why_a_profile_does_not_fit() -> None:
     assert why.sentence == "4g.20gb does not fit now: every placement is taken (slices 0-3 by 3g.20gb on slices 0-3)."
 
 
-def test_other_processes_get_the_text() -> None:
+def test_other_processes_get_the_words() -> None:
     seen = node("1g.5gb@1", "2g.10gb@4")
     made = plan(seen, adhoc([seen.gpus[0].pci], ["4g.20gb,2g.10gb"], seen))
-    read = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
+    read = msgspec.json.decode(encode(made), type=Plan)
     assert read == made
-    assert {type(a.reason) for a in made.actions} == {str}
-    assert [text_of(a, a.reason) for a in read.actions] == [a.reason for a in made.actions]
+    assert [a.reason for a in read.actions] == [str(a.reason) for a in made.actions]
+    assert {type(a.reason) for a in read.actions} == {str}
+
+
+def test_an_encoder_that_does_not_know_structured_texts_fails() -> None:
+    seen = node("1g.5gb@1", "2g.10gb@4")
+    made = plan(seen, adhoc([seen.gpus[0].pci], ["4g.20gb,2g.10gb"], seen))
+    with pytest.raises(TypeError, match="StructuredText"):
+        msgspec.json.encode(made)
+
+
+def test_a_copy_of_an_action_keeps_the_values_of_its_reason() -> None:
+    seen = node("1g.5gb@1", "2g.10gb@4")
+    made = plan(seen, adhoc([seen.gpus[0].pci], ["4g.20gb,2g.10gb"], seen))
+    copied = msgspec.structs.replace(made.actions[0], gpu="other")
+    assert words.sentence(copied.reason, 300) == words.sentence(made.actions[0].reason, 300)
+    assert "slice" in words.sentence(copied.reason, 300)
