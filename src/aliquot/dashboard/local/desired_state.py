@@ -34,16 +34,13 @@ def gpu(inventory: Inventory, pci: str) -> Gpu:
 def partition(request: PartitionGpu, inventory: Inventory) -> Desired:
     """Parse the geometry of a request. Raises ConfigError with all errors of the text."""
     try:
-        desired = adhoc([gpu(inventory, request.gpu).pci], [request.mig.strip()], inventory)
+        return adhoc([gpu(inventory, request.gpu).pci], [request.mig.strip()], inventory, source="")
     except ConfigError as error:
-        details = tuple(line.removeprefix("--mig ").removeprefix("--mig: ") for line in error.details)
         raise ConfigError(
-            f"invalid geometry: {details[0]}" if details else error.brief,
-            details=details[1:],
+            f"invalid geometry: {error.details[0]}" if error.details else error.brief,
+            details=error.details[1:],
             next_step=error.next_step,
         ) from error
-    errors = tuple(msgspec.structs.replace(f, message=f.message.removeprefix("--mig: ")) for f in desired.failures)
-    return msgspec.structs.replace(desired, failures=errors)
 
 
 def layout(request: SetLayout, inventory: Inventory) -> Desired:

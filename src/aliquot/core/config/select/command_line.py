@@ -32,6 +32,7 @@ def adhoc(
     vgpu: Sequence[str] = (),
     mixed_size: bool | None = None,
     passthrough: bool | None = None,
+    source: str | None = None,
 ) -> Desired:
     """Resolve the requests of a command line.
 
@@ -40,7 +41,8 @@ def adhoc(
 
     One of three must be given. ``mig``: each is ``disabled``, ``empty`` or requests separated by commas. ``vgpu``: each
     is ``none`` or types with counts; ``mixed_size`` requests mixed-size mode, None means "as it is". ``passthrough``.
-    One text is for all the GPUs; several need as many ``--gpu``.
+    One text is for all the GPUs; several need as many ``--gpu``. ``source`` is what errors call the texts: by default
+    the option, "" for the only text of a form.
 
     Raises ConfigError with all errors, each with its column.
     """
@@ -56,21 +58,22 @@ def adhoc(
         raise ConfigError(
             f"{len(texts)} times --{share} for {len(targets)} times --gpu: give one --{share}, or one for each --gpu"
         )
+    source = f"--{share}" if source is None else source
     entries: list[ConfigEntry] = []
     for n, text in enumerate(texts):
-        wanted = _entry(share, text, mixed_size, inventory)
+        wanted = _entry(share, text, mixed_size, inventory, source)
         for target in targets if len(texts) == 1 else targets[n : n + 1]:
             entries += [msgspec.structs.replace(wanted, selector=s) for s in selectors(target, inventory)]
-    return select(ConfigFile(f"--{share}", NATIVE, {"": tuple(entries)}), None, inventory)
+    return select(ConfigFile(source, NATIVE, {"": tuple(entries)}), None, inventory)
 
 
-def _entry(share: str, text: str, mixed_size: bool | None, inventory: Inventory) -> ConfigEntry:
+def _entry(share: str, text: str, mixed_size: bool | None, inventory: Inventory, source: str) -> ConfigEntry:
     """Return the request of one text as an entry for all GPUs."""
     if share == MIG:
-        mig, requests = instance_requests(text, inventory)
+        mig, requests = instance_requests(text, inventory, source)
         return ConfigEntry(ALL, mig, requests, 0, 0)
     if share == VGPU:
-        return ConfigEntry(ALL, False, (), 0, 0, VGPU, _types(text), mixed_size)
+        return ConfigEntry(ALL, False, (), 0, 0, VGPU, _types(text, source), mixed_size)
     return ConfigEntry(ALL, False, (), 0, 0, PASSTHROUGH, on=text == "on")
 
 
@@ -108,13 +111,13 @@ def selectors(text: str, inventory: Inventory) -> list[Selector]:
         ) from None
 
 
-def instance_requests(text: str, inventory: Inventory, option: str = MIG) -> tuple[bool, tuple[InstanceRequest, ...]]:
-    """Return whether a text requests MIG mode, and the instances. Raises ConfigError with all errors."""
+def instance_requests(text: str, inventory: Inventory, source: str) -> tuple[bool, tuple[InstanceRequest, ...]]:
+    """Return whether a text requests MIG mode, and the instances. Raises ConfigError with all errors of ``source``."""
     if text.strip() == "disabled":
         return False, ()
     if text.strip() == "empty":
         return True, ()
-    diagnostics = Diagnostics(f"--{option}")
+    diagnostics = Diagnostics(source)
     found = []
     for column, part in _parts(text):
         try:
@@ -127,10 +130,10 @@ def instance_requests(text: str, inventory: Inventory, option: str = MIG) -> tup
     return True, tuple(found)
 
 
-def _types(text: str) -> tuple[VgpuRequest, ...]:
+def _types(text: str, source: str) -> tuple[VgpuRequest, ...]:
     if text.strip() == NONE:
         return ()
-    diagnostics = Diagnostics(f"--{VGPU}")
+    diagnostics = Diagnostics(source)
     found: list[VgpuRequest] = []
     for column, part in comma_separated(text):
         try:

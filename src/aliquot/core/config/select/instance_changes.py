@@ -174,7 +174,7 @@ def _kinds(option: str, texts: Sequence[str], inventory: Inventory) -> tuple[Ins
     """Return the distinct instances that the texts request, each with its total count."""
     merged: dict[object, InstanceRequest] = {}
     for text in texts:
-        _, requests = instance_requests(text, inventory, option)
+        _, requests = instance_requests(text, inventory, f"--{option}")
         if not requests:
             raise ConfigError(f"--{option} {text!r}: name profiles with counts, for example 1g.10gb:2")
         for request in requests:

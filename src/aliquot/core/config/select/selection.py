@@ -14,7 +14,7 @@ from aliquot.core.config.select import vgpu_entries as vgpu_share
 from aliquot.core.config.select.gpu_text import gpu_text, gpus_text
 from aliquot.core.config.select.selection_report import SelectionReport
 from aliquot.core.config.select.vgpu_lookup import belongs_to_other_product
-from aliquot.core.config.text.diagnostics import place
+from aliquot.core.config.text.diagnostics import located, place
 from aliquot.core.model.desired import Desired, DesiredGpu, ResolutionFailure, RuleCode
 from aliquot.core.model.inventory import Gpu, Inventory
 
@@ -106,7 +106,7 @@ class ConfigSelection:
                 continue
             sentence = f"no GPU with the {what} {', '.join(absent)} on this node"
             if self.config.compat or self.config.fleet:
-                self.report.notes.append(f"{place(self.config.source, entry)}: {sentence}")
+                self.report.notes.append(str(located(self.config.source, entry, sentence)))
             else:
                 sentence = f"{sentence} (it has {len(gpus)})"
                 self.report.block("NO_SUCH_GPU", entry, sentence, next_step="aliquot show")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from aliquot.core.config.file import ConfigFile
-from aliquot.core.config.text.diagnostics import Diagnostics, Marked, place
+from aliquot.core.config.text.diagnostics import Diagnostics, Marked, located
 from aliquot.core.model.desired import ResolutionFailure, RuleCode
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.model.structured_text import StructuredText
 
 
 class SelectionReport:
@@ -23,5 +22,5 @@ class SelectionReport:
         self.missing_capability = ""
 
     def block(self, rule: RuleCode, at: Marked, sentence: str, pci: str = "", next_step: str | None = None) -> None:
-        text = StructuredText(f"{place(self.config.source, at)}: ", sentence)
+        text = located(self.config.source, at, sentence)
         self.failures.append(ResolutionFailure(rule, text, pci, next_step))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from aliquot.core.model.structured_text import StructuredText
 from aliquot.errors import ConfigError
 
 _LONGEST = 400
@@ -21,10 +22,19 @@ class Marked(Protocol):
 
 
 def place(source: str, at: Marked) -> str:
-    """Format a place: ``gpus.yaml:7:5``, or ``--mig column 5`` for a text of one line, such as an argument."""
+    """Format a place: ``gpus.yaml:7:5``, or ``--mig column 5`` for a text of one line, such as an argument.
+
+    The only text of a form has no name: its place is ``column 5``, or "".
+    """
     if at.line:
         return f"{source}:{at.line}:{at.column}"
-    return f"{source} column {at.column}" if at.column else source
+    return " ".join(filter(None, (source, f"column {at.column}" if at.column else "")))
+
+
+def located(source: str, at: Marked, sentence: str) -> StructuredText:
+    """Return a sentence after its place: ``gpus.yaml:7:5: unknown key``."""
+    where = place(source, at)
+    return StructuredText(f"{where}: " if where else "", sentence)
 
 
 class Diagnostics:
@@ -38,7 +48,7 @@ class Diagnostics:
     def add(self, at: Marked, sentence: str) -> None:
         if len(sentence) > _LONGEST:
             sentence = f"{sentence[:_LONGEST]}..."
-        diagnostic = (at.line, at.column, f"{place(self.source, at)}: {sentence}")
+        diagnostic = (at.line, at.column, str(located(self.source, at, sentence)))
         if diagnostic not in self._found:
             self._found.append(diagnostic)
 
@@ -50,4 +60,6 @@ class Diagnostics:
         if self._found:
             lines = tuple(sentence for _, _, sentence in sorted(self._found))
             count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-            raise ConfigError(f"{self.source} has {count}", details=lines, next_step=self.next_step)
+            raise ConfigError(
+                f"{self.source} has {count}" if self.source else count, details=lines, next_step=self.next_step
+            )
