@@ -13,7 +13,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan as make
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import NamedConfigSource, resolve
+from aliquot.kubernetes.gpu.config_label import DATA_KEY, NamedConfigSource, config_map_source, resolve
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
 from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
 from aliquot.kubernetes.gpu.prediction import predict
@@ -61,7 +61,7 @@ def make_observation(
     )
     if label is None or o.failure is not None:
         return o
-    texts = sources or [NamedConfigSource("ConfigMap gpu/n1-mig-config", to_yaml(generate(found)))]
+    texts = sources or [config_map_source("gpu/n1-mig-config", {DATA_KEY: to_yaml(generate(found))})]
     request = resolve(label, texts, found)
     if request.desired is None:
         return msgspec.structs.replace(o, request=request)

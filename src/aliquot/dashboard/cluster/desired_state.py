@@ -26,8 +26,8 @@ from aliquot.dashboard.cluster.node_views import NodeParts
 from aliquot.dashboard.local import desired_state
 from aliquot.errors import BlockedError, NoSuchGpuError
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import ConfigFailure, NamedConfigSource, config_map_source, resolve
-from aliquot.kubernetes.gpu.node_document import NodeDocument
+from aliquot.kubernetes.gpu.config_label import DATA_KEY, ConfigFailure, NamedConfigSource, config_map_source, resolve
+from aliquot.kubernetes.gpu.node_document import DocumentSource, NodeDocument
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 
 NodeChangeRequest = UseConfig | PartitionGpu | FitInstance | Repair
@@ -160,30 +160,32 @@ class Configs:
 
     def maps(self, node: str, document: NodeDocument) -> tuple[str, ...]:
         """Return the names of the ConfigMaps that a node's agent reads, without the generated one."""
-        prefix = f"ConfigMap {self._namespace}/"
-        found = [s.name.removeprefix(prefix) for s in document.sources if s.name.startswith(prefix) and not s.text]
-        return tuple(name for name in found if name != _generated_map(node))
+        found = [self._local_name(each) for each in document.sources if not each.text]
+        return tuple(name for name in found if name and name != _generated_map(node))
 
     def sources(self, node: str, document: NodeDocument) -> list[NamedConfigSource]:
         """Return the sources in the agent's order of precedence."""
-        prefix = f"ConfigMap {self._namespace}/"
         found = []
         for each in document.sources:
-            name = each.name.removeprefix(prefix)
+            name = self._local_name(each)
             if each.text:
                 found.append(NamedConfigSource(each.name, each.text))
             elif name == _generated_map(node):
-                found.append(NamedConfigSource(each.name, self._text(document.inventory)))
-            elif each.name.startswith(prefix):
+                text = self._text(document.inventory)
+                found.append(NamedConfigSource(each.name, text, config_map=each.config_map))
+            elif name:
                 self._view.follow_maps((name,))
                 text = self._view.text(name)
-                found.append(
-                    config_map_source(f"{self._namespace}/{name}", None if text is None else {"config.yaml": text})
-                )
+                found.append(config_map_source(each.config_map, None if text is None else {DATA_KEY: text}))
             else:
                 why = "it is too large to be published, or the agent cannot read it"
                 found.append(NamedConfigSource(each.name, None, f"{each.name} is not available: {why}"))
         return found
+
+    def _local_name(self, source: DocumentSource) -> str:
+        """Return the name of a ConfigMap in the agents' namespace, "" for another source."""
+        namespace, _, name = source.config_map.partition("/")
+        return name if namespace == self._namespace else ""
 
     def _text(self, inventory: Inventory) -> str | None:
         key = tuple((g.product, g.family, g.pci_device, g.index) for g in inventory.gpus)

@@ -20,6 +20,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.change_report import ChangeReport
+from aliquot.kubernetes.gpu.node_document import config_map_title
 from aliquot.kubernetes.gpu.reasons import FailureReason
 
 DATA_KEY = "config.yaml"
@@ -41,10 +42,13 @@ class NamedConfigSource(msgspec.Struct, frozen=True):
     """A source of named configs."""
 
     name: str
+    """What messages call it."""
     text: str | None
     """None if the source does not exist."""
     missing: str = ""
     """Reason why it does not exist."""
+    config_map: str = ""
+    """The ConfigMap as ``namespace/name``, "" for a file."""
 
 
 class DesiredConfig(msgspec.Struct, frozen=True):
@@ -71,13 +75,13 @@ def internal_failure(error: Exception) -> ConfigFailure:
 
 def config_map_source(name: str, data: dict[str, str] | None) -> NamedConfigSource:
     """Return a ConfigMap as a source. ``data`` is None if the ConfigMap does not exist."""
-    where = f"ConfigMap {name}"
+    where = config_map_title(name)
     if data is None:
-        return NamedConfigSource(where, None, f"{where} does not exist")
+        return NamedConfigSource(where, None, f"{where} does not exist", name)
     if DATA_KEY not in data:
         keys = ", ".join(sorted(data)) or "nothing"
-        return NamedConfigSource(where, None, f"{where} has no key {DATA_KEY} (it has {keys})")
-    return NamedConfigSource(where, data[DATA_KEY])
+        return NamedConfigSource(where, None, f"{where} has no key {DATA_KEY} (it has {keys})", name)
+    return NamedConfigSource(where, data[DATA_KEY], config_map=name)
 
 
 def resolve(
@@ -168,17 +172,12 @@ def _applies(config: ConfigFile, name: str, inventory: Inventory) -> bool:
 
 
 def _list_command(sources: Sequence[NamedConfigSource]) -> str:
-    maps = [
-        s.name.removeprefix("ConfigMap ") for s in sources if s.text is not None and s.name.startswith("ConfigMap ")
-    ]
+    maps = [source.config_map for source in sources if source.text is not None and source.config_map]
     return f"kubectl get configmap {_flags(maps[0])} -o yaml" if maps else ""
 
 
 def _create_command(source: NamedConfigSource) -> str:
-    if not source.name.startswith("ConfigMap "):
-        return ""
-    where = _flags(source.name.removeprefix("ConfigMap "))
-    return f"kubectl create configmap {where} --from-file={DATA_KEY}"
+    return f"kubectl create configmap {_flags(source.config_map)} --from-file={DATA_KEY}" if source.config_map else ""
 
 
 def _flags(name: str) -> str:

@@ -35,12 +35,26 @@ _MOST_SLICES = 64
 """Upper limit of memory slices, far more than any GPU has."""
 
 
+_CONFIG_MAP = "ConfigMap "
+
+
+def config_map_title(name: str) -> str:
+    """Return what messages and documents call a ConfigMap: ``ConfigMap namespace/name``."""
+    return f"{_CONFIG_MAP}{name}"
+
+
 class DocumentSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """A source of the agent's named configs."""
 
     name: str
+    """The path of a file, or the title of a ConfigMap."""
     text: str = ""
     """The text of a file in the agent's container, which other programs cannot read; empty for a ConfigMap."""
+
+    @property
+    def config_map(self) -> str:
+        """The ConfigMap as ``namespace/name``, "" for a file. In a document only the title tells which it is."""
+        return self.name.removeprefix(_CONFIG_MAP) if self.name.startswith(_CONFIG_MAP) else ""
 
 
 class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):

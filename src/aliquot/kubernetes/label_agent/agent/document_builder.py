@@ -46,6 +46,6 @@ def build_document(
 
 def _source(source: NamedConfigSource) -> DocumentSource:
     """Return a source, with its text only if it is a file, which other programs cannot read."""
-    if source.name.startswith("ConfigMap ") or source.text is None or len(source.text) > documents.MOST_SOURCE:
+    if source.config_map or source.text is None or len(source.text) > documents.MOST_SOURCE:
         return DocumentSource(source.name)
     return DocumentSource(source.name, source.text)

@@ -23,6 +23,7 @@ from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import (
+    DATA_KEY,
     ConfigFailure,
     DesiredConfig,
     NamedConfigSource,
@@ -229,7 +230,9 @@ class Observer:
             return [_read_source(self._setup.config_file)]
         found = []
         try:
-            found.append(NamedConfigSource(f"ConfigMap {namespace}/{self._setup.generated_map}", generated(inventory)))
+            found.append(
+                config_map_source(f"{namespace}/{self._setup.generated_map}", {DATA_KEY: generated(inventory)})
+            )
         except BlockedError as error:
             found.append(NamedConfigSource("generated configs", None, error.brief))
         fallback = self._informer.config_maps.get(names.DEFAULT_CONFIG_MAP)
