@@ -142,10 +142,7 @@ def _open(args: Args) -> int:
     from aliquot.slurm.controller.sibling_swap import swap
 
     def report(action: SiblingAction) -> None:
-        streams.note(
-            f"{action.verb:<10} {action.node_name}"
-            + (f"  {action.why.removeprefix('aliquot: ')}" if action.why else "")
-        )
+        streams.note(f"{action.verb:<10} {action.node_name}" + (f"  {action.why}" if action.why else ""))
 
     seconds = desired_args.args_timeout(args)
     if not 0 <= seconds < float("inf"):

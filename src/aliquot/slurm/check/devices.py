@@ -62,10 +62,12 @@ def lines(inputs: CheckInput) -> Iterator[SlurmFinding]:
 
 def _admin(gres: GresAccess) -> Iterator[SlurmFinding]:
     for minor in gres.unknown_minors:
-        what = minors.ADMIN.get(minor, "no instance's")
-        sentence = f"nvidia-cap{minor} is {what}: jobs must not have it" if minor in minors.ADMIN else ""
-        sentence = sentence or f"nvidia-cap{minor} does not belong to an instance"
-        rule: SlurmRule = "ADMIN_CAPABILITY" if minor in minors.ADMIN else "WRONG_MINOR"
+        rule: SlurmRule = "WRONG_MINOR"
+        sentence = f"nvidia-cap{minor} does not belong to an instance"
+        admin = minors.ADMIN.get(minor)
+        if admin is not None:
+            rule = "ADMIN_CAPABILITY"
+            sentence = f"nvidia-cap{minor} is {admin}: jobs must not have it"
         yield error(rule, gres.location, sentence, _mig_files("/dev/nvidiaN"), _RENDER)
 
 

@@ -82,7 +82,7 @@ def _capabilities(fenced: dict[str, list[GresLine]], name: str, group: NodeGroup
 
 
 def _unfenced_admin(inputs: CheckInput, group: NodeGroup, unfenced: list[int]) -> SlurmFinding:
-    names = " and ".join(f"nvidia-cap{minor} ({minors.ADMIN[minor].partition(',')[0]})" for minor in unfenced)
+    names = " and ".join(f"nvidia-cap{minor} ({minors.ADMIN[minor].name})" for minor in unfenced)
     location = group.gres[0].location if group.gres else inputs.file("gres.conf")
     sentence = f"jobs can open {names}: no line fences it"
     return warning("ADMIN_NOT_FENCED", location, sentence, _FENCE_FIX, "aliquot slurm apply")

@@ -14,9 +14,22 @@ import msgspec
 _GPU = re.compile(r".*/nvidia(\d{1,9})", re.ASCII)
 _CAPABILITY = re.compile(r".*/nvidia-cap(\d{1,9})", re.ASCII)
 _FIRST, _GPU_STEP, _INSTANCE_STEP, _LAST = 3, 135, 9, 4322
+
+
+class AdminCapability(msgspec.Struct, frozen=True):
+    """A capability that is not for jobs."""
+
+    name: str
+    effect: str
+    """What it lets a job do."""
+
+    def __str__(self) -> str:
+        return f"{self.name}, which lets a job {self.effect}"
+
+
 ADMIN = {
-    1: "mig/config, which lets a job repartition the GPU",
-    2: "mig/monitor, which lets a job monitor every instance",
+    1: AdminCapability("mig/config", "repartition the GPU"),
+    2: AdminCapability("mig/monitor", "monitor every instance"),
 }
 
 

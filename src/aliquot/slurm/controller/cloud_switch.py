@@ -58,7 +58,7 @@ def apply_actions(sibling_groups: Iterable[SiblingGroup], slurm: Slurm, log_once
     """Apply the next action of each host whose records differ from the target."""
     for siblings in sibling_groups:
         step = siblings.action
-        log_once.report(siblings.host, f"{step.verb} {step.node_name}: {step.why}" if step.why else "")
+        log_once.report(siblings.host, f"{step.verb} {step.node_name}: {step.reason}" if step.why else "")
         log_once.attempt(f"{step.verb} {step.node_name}", _unless_held, slurm, step)
 
 

@@ -22,9 +22,9 @@ class LogOnce:
             self.log(f"{subject}: {sentence}")
         self._reported[subject] = sentence
 
-    def forget(self, prefix: str, current: Collection[str]) -> None:
-        """Forget the subjects with a prefix that no longer exist, because jobs come and go forever."""
-        self._reported = {a: s for a, s in self._reported.items() if a in current or not a.startswith(prefix)}
+    def keep(self, current: Collection[str]) -> None:
+        """Forget the subjects that no longer exist, because jobs come and go forever."""
+        self._reported = {a: s for a, s in self._reported.items() if a in current}
 
     def attempt(self, what: str, call: Callable[..., None], *words: object) -> bool:
         """Perform an action on Slurm and report whether it succeeded. A failure is logged; the next round retries."""

@@ -95,6 +95,7 @@ class SlurmController:
         self._work: dict[str, Future[RemoteChangeOutcome]] = {}
         self._poll_hint = PollHint()
         self._log_once = LogOnce(ports.log)
+        self._job_log = LogOnce(ports.log)
         self._placeholders = PlaceholderSync(ports.slurm, self._log_once)
 
     @property
@@ -223,9 +224,9 @@ class SlurmController:
             self.history = self.history.with_swap(observation.now, swap.host, swap.node_name, swap.jobs, swap.user)
         swapping.apply_actions(observation.state.groups, self._ports.slurm, self._log_once)
         self._keep(self.history)
-        self._log_once.forget("job ", {f"job {v.job}" for v in decision.verdicts})
+        self._job_log.keep({f"job {verdict.job}" for verdict in decision.verdicts})
         for verdict in decision.verdicts:
-            self._log_once.report(f"job {verdict.job}", f"{verdict.state_text}: {verdict.sentence}")
+            self._job_log.report(f"job {verdict.job}", f"{verdict.state_text}: {verdict.sentence}")
         self._ports.observer.on_observation(observation, decision)
         return decision
 

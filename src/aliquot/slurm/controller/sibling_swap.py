@@ -33,7 +33,7 @@ def step(slurm: Slurm, wanted: str, hosts: Mapping[str, str]) -> SiblingAction:
 def apply_action(slurm: Slurm, action: SiblingAction) -> None:
     """Send an action to Slurm. ``wait``, ``done`` and ``blocked`` need no request."""
     if action.verb == "drain":
-        slurm.drain(action.node_name, action.why)
+        slurm.drain(action.node_name, action.reason)
     elif action.verb == "power-down":
         slurm.power(action.node_name, False)
     elif action.verb == "open":
@@ -67,7 +67,7 @@ def swap(
             raise BlockedError(action.why, next_step=f"scontrol show node {action.node_name}")
         if now() > deadline:
             raise BlockedError(
-                f"{wanted} is not open after {timeout_s:g} s: {action.why}",
+                f"{wanted} is not open after {timeout_s:g} s: {action.reason}",
                 details=("The other records of its host are drained, so no new jobs start on them.",),
                 next_step=f"aliquot slurm siblings --open {wanted} --timeout 3600",
             )

@@ -32,11 +32,16 @@ class SiblingAction(msgspec.Struct, frozen=True):
     """The next action for a host's records."""
 
     verb: str
-    """One of ``drain`` (with ``why`` as the reason), ``power-down``, ``open`` (resume), ``wait`` (until something else
+    """One of ``drain`` (with ``reason``), ``power-down``, ``open`` (resume), ``wait`` (until something else
     ends), ``done`` (only the wanted record is open), and ``blocked`` (an administrator has drained a record).
     """
     node_name: str = ""
     why: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The reason as Slurm shows it: that of a drain is marked as Aliquot's."""
+        return f"{OURS}{self.why}" if self.verb == "drain" else self.why
 
 
 def is_open(node: SlurmNode) -> bool:
@@ -110,14 +115,14 @@ def next_action(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str
     if len(opened) == 1 and keeper.name == wanted:
         # Another record is still up. If the wanted one is off, close it again, so that both are never up.
         if stop is not None:
-            return SiblingAction("drain", wanted, f"{OURS}{stop.why}") if is_powered_off(keeper) else stop
+            return SiblingAction("drain", wanted, stop.why) if is_powered_off(keeper) else stop
         if keeper.states & _POWERING_DOWN:
             return SiblingAction("wait", wanted, f"{wanted} is powering down")
         return SiblingAction("open" if "DOWN" in keeper.states else "done", wanted)
     # Drain all others before the one with the highest precedence, so that two are not open longer than needed.
     last = next((n for n in opened if n is not keeper), keeper)
     heir = wanted if last is keeper else keeper.name
-    return SiblingAction("drain", last.name, f"{OURS}{heir} uses its GPUs")
+    return SiblingAction("drain", last.name, f"{heir} uses its GPUs")
 
 
 def _may_retry(node: SlurmNode) -> bool:

@@ -107,7 +107,7 @@ class Model:
 
     def do(self, act: SiblingAction) -> None:
         if act.verb == "drain":
-            self._set(act.node_name, add="DRAIN", reason=act.why)
+            self._set(act.node_name, add="DRAIN", reason=act.reason)
         elif act.verb == "open":
             self._set(act.node_name, drop="DRAIN", reason="")
         elif act.verb == "power-down":
