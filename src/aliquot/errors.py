@@ -37,7 +37,10 @@ class Message(NamedTuple):
     def cut(self, limit: int) -> Message:
         """Return a message whose line has at most ``limit`` characters."""
         line = str(self)
-        return self if len(line) <= limit else Message.parse(line[: limit - 1] + "…")
+        if len(line) <= limit:
+            return self
+        room = limit - 1 - len(self.sentence) - len(_NEXT)
+        return Message(line[: limit - 1] + "…") if room < 0 else Message(self.sentence, self.next_step[:room] + "…")
 
 
 class AliquotError(Exception):

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
-from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -43,8 +43,7 @@ def decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     try:
         return _decode(body, kind)
     except RecursionError as error:
-        problem = f"the API server sent a {_kind_name(kind)} that cannot be read: it is nested too deeply"
-        raise ApiError(problem) from error
+        raise UnreadableObjectError(_kind_name(kind), "it is nested too deeply") from error
 
 
 def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
@@ -61,7 +60,7 @@ def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     try:
         return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
     except msgspec.ValidationError as error:
-        raise ApiError(f"the API server sent a {_kind_name(kind)} that cannot be read: {error}") from error
+        raise UnreadableObjectError(_kind_name(kind), str(error)) from error
 
 
 def _kind_name(kind: Any) -> str:

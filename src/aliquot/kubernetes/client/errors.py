@@ -64,6 +64,14 @@ class ApiError(AliquotError):
         self.retry_after_s = retry_after_s
 
 
+class UnreadableObjectError(ApiError):
+    """An object of the API server is not as its kind requires. ``what`` names its kind and the fault."""
+
+    def __init__(self, kind: str, fault: str) -> None:
+        self.what = f"a {kind} that cannot be read: {fault}"
+        super().__init__(f"the API server sent {self.what}")
+
+
 class NotFoundError(ApiError):
     """The object does not exist, or the cluster does not serve its kind."""
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
-from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 from aliquot.kubernetes.kinds.harvester import (
     ADMISSION_KINDS,
@@ -37,8 +37,10 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
         return AdmissionVerdict()
     try:
         old, new = request.old(kind), request.new(kind)
+    except UnreadableObjectError as error:
+        return AdmissionVerdict(reasons=(f"this is {error.what}",))
     except ApiError as error:
-        return AdmissionVerdict(reasons=(error.brief.replace("the API server sent", "this is"),))
+        return AdmissionVerdict(reasons=(error.brief,))
     # The API server sends no name with generateName, nor for each object of a collection delete.
     name = request.name or next((each.name for each in (new, old) if each is not None), "")
     edit: ObjectEdit[KubeObject] = ObjectEdit(name, request.user, old, new)
