@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
-from aliquot.core.model.structured_text import GpuPart, Part, parts_of
+from aliquot.core.model.structured_text import Part, TextPart, parts_of
 from aliquot.core.rendering import action_text as action_texts
 
 UNKNOWN = "not measured"
@@ -125,7 +125,7 @@ def _part(part: Part) -> str:
     match part:
         case Placement():
             return place(part)
-        case str() | GpuPart():
+        case str() | TextPart():
             return str(part)
         case profile, where:
             return f"{profile} on {place(where)}"

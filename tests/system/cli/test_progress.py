@@ -12,7 +12,8 @@ import pytest
 
 from aliquot.cli.framework import progress, streams
 from aliquot.core.config.select.command_line import adhoc
-from aliquot.core.engine.action_text import describe
+from aliquot.core.engine.action_text import describe, progress_line
+from aliquot.core.model.actions import Reset
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
 from aliquot.node.connect import connect
@@ -155,11 +156,11 @@ def test_frames(a100: Sim) -> None:
             messages.extend([*progress.lines(state, seconds, columns, 24), ""])
 
         frame(0.4)
-        state.update(f"GPU {made.actions[0].gpu}: waiting for slurm job 8812 (train), 60 s at most")
+        state.update(progress_line(made.actions[0].gpu, "waiting for slurm job 8812 (train), 60 s at most"))
         frame(1.25)
         frame(1.25, 40)
         for n, action in enumerate(made.actions):
-            if not describe(action).endswith(": reset"):  # done by the driver
+            if not isinstance(action, Reset):  # done by the driver
                 state.update(describe(action))
             if n % 3 == 2:
                 frame(2.0 + n)

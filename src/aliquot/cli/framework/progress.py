@@ -6,17 +6,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import msgspec
 
 from aliquot.cli.framework import screen, streams
-from aliquot.core.engine.action_text import describe
+from aliquot.core.engine.action_text import ExecutedAction
 from aliquot.core.engine.step_timing import TimedStep
 from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
+from aliquot.core.model.structured_text import GpuName, Part, StructuredText, parts_of
 from aliquot.core.rendering import action_text as action_texts
 
 QUIET_S = 0.3
@@ -64,16 +65,23 @@ class ProgressState(msgspec.Struct):
         return sum(len(gpu.actions) for gpu in self.gpus)
 
     def update(self, line: str) -> None:
-        """Update the state from a line of progress."""
+        """Update the state from a line of progress. Lines that are not about a GPU change nothing."""
+        about, *rest = parts_of(line)
         for gpu in self.gpus:
-            head = f"GPU {gpu.gpu.pci}: "
-            if not line.startswith(head):
+            if about != GpuName(gpu.gpu.pci, ": "):
                 continue
-            descriptions = [describe(action) for action in gpu.actions]
-            if line in descriptions[gpu.done :] and not self.failed:
-                gpu.done, gpu.remark = descriptions.index(line, gpu.done) + 1, ""
+            number = _executed(rest, gpu)
+            if number is not None and not self.failed:
+                gpu.done, gpu.remark = number, ""
             else:
-                gpu.remark = line.removeprefix(head)
+                gpu.remark = str(StructuredText(*rest))
+
+
+def _executed(parts: Sequence[Part], gpu: GpuProgress) -> int | None:
+    """Return how many actions of a GPU are done if this part of a line reports the last of them."""
+    executed = {str(part) for part in parts if isinstance(part, ExecutedAction)}
+    rest = enumerate(gpu.actions[gpu.done :], gpu.done + 1)
+    return next((number for number, action in rest if str(ExecutedAction(action)) in executed), None)
 
 
 def initial_state(plan: Plan, inventory: Inventory, expected: float | None = None) -> ProgressState:
@@ -134,8 +142,7 @@ class ProgressBar:
     def note(self, text: str) -> None:
         """Print a note above the bar, in one write with the bar below it."""
         with self._lock:
-            for line in text.splitlines():
-                self._state.update(line)
+            self._state.update(text)
             self._write(f"{streams.plain(text)}\n")
 
     def step(self, step: TimedStep) -> None:

@@ -1,4 +1,4 @@
-"""Actions in sentences, as progress and as rollback."""
+"""Lines of progress, and actions in sentences of a rollback."""
 
 from __future__ import annotations
 
@@ -16,11 +16,38 @@ from aliquot.core.model.actions import (
     SetMode,
     SetPassthrough,
 )
+from aliquot.core.model.inventory import Holder
+from aliquot.core.model.structured_text import GpuName, Part, StructuredText, TextPart
 
 
-def describe(action: Action) -> str:
+class ExecutedAction(TextPart, frozen=True):
+    """An action that was executed, as the end of a line of progress."""
+
+    action: Action
+
+    def __str__(self) -> str:
+        return _words(self.action)[0]
+
+
+class HolderWait(TextPart, frozen=True):
+    """A wait for holders, as the end of a line of progress."""
+
+    holders: tuple[Holder, ...]
+    timeout_s: float
+    """The longest wait, in seconds."""
+
+    def __str__(self) -> str:
+        return f"waiting for {', '.join(map(str, self.holders))}, {self.timeout_s:g} s at most"
+
+
+def progress_line(gpu: str, words: Part) -> StructuredText:
+    """Return a line of progress about a GPU: ``GPU 0000:41:00.0: ending process 4711 (python)``."""
+    return StructuredText(GpuName(gpu, ": "), words)
+
+
+def describe(action: Action) -> StructuredText:
     """Return a line of progress for an action that was executed."""
-    return f"GPU {action.gpu}: {_words(action)[0]}"
+    return progress_line(action.gpu, ExecutedAction(action))
 
 
 def undone(action: Action) -> str:

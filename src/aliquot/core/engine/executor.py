@@ -192,13 +192,13 @@ def _reset_gpus(run: Run, pcis: Sequence[str]) -> list[AliquotError]:
 
     def job(pci: str) -> Callable[[], AliquotError | None]:
         def attempt() -> AliquotError | None:
+            action = Reset(gpu=pci, reason="")
             try:
-                action = Reset(gpu=pci, reason="")
                 with context.timed("reset", action):
                     run.call(pci, step_of(action), lambda: context.host.reset(pci))
             except Exception as error:  # noqa: BLE001 - any error rolls back what was begun
                 return as_aliquot_error(error)
-            run.report(f"GPU {pci}: reset")
+            run.report(describe(action))
             return None
 
         return attempt

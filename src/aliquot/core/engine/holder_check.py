@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from aliquot.core.engine.action_text import HolderWait, progress_line
 from aliquot.core.engine.run import POLL_S, Run
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.plan import Policy
@@ -34,8 +35,7 @@ def ensure_idle(run: Run, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) 
                 continue
         elif policy.held == "wait" and clock.now() < deadline and not run.stopping:
             if not reported:
-                names = ", ".join(str(h) for h in found)
-                run.report(f"GPU {pci}: waiting for {names}, {policy.timeout_s:g} s at most")
+                run.report(progress_line(pci, HolderWait(tuple(found), policy.timeout_s)))
                 reported = True
             clock.sleep(POLL_S)
             continue
@@ -67,7 +67,7 @@ def _end(run: Run, gpu: Gpu, holder: Holder) -> None:
         for vm in vgpu.holders:
             _end(run, gpu, vm)
         if not vgpu.holders:
-            run.report(f"GPU {gpu.pci}: destroying {holder}")
+            run.report(progress_line(gpu.pci, f"destroying {holder}"))
             run.destroy_vgpu(gpu.pci, vgpu)
         return
     if not holder.id.isdigit():
@@ -75,7 +75,7 @@ def _end(run: Run, gpu: Gpu, holder: Holder) -> None:
             f"GPU {gpu.pci} is held by {holder}, which is not a process that can be ended here",
             next_step="end it where it runs, then run again",
         )
-    run.report(f"GPU {gpu.pci}: ending {holder}")
+    run.report(progress_line(gpu.pci, f"ending {holder}"))
     run.context.host.terminate(int(holder.id))
 
 

@@ -13,7 +13,11 @@ import msgspec
 from aliquot.core.model.placement import Placement
 
 
-class GpuPart(msgspec.Struct, frozen=True):
+class TextPart(msgspec.Struct, frozen=True):
+    """A value in a text. Its string is the words for the command line."""
+
+
+class GpuPart(TextPart, frozen=True):
     """A GPU in a text, by its PCI address."""
 
     pci: str
@@ -44,8 +48,8 @@ class GpuOption(GpuPart, frozen=True):
         return f"--gpu {self.pci}"
 
 
-Part = str | Placement | tuple[str, Placement] | GpuPart
-"""Words, a placement (``4:4``), a profile and its placement (``3g.20gb at 4:4``), or a GPU."""
+Part = str | Placement | tuple[str, Placement] | TextPart
+"""Words, a placement (``4:4``), a profile and its placement (``3g.20gb at 4:4``), or another value."""
 
 
 class StructuredText(str):

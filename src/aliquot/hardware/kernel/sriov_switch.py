@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 
+from aliquot.core.engine.action_text import progress_line
 from aliquot.core.engine.ports import Clock
 from aliquot.errors import HardwareError, InUseError
 from aliquot.foundation.backoff import Backoff
@@ -130,7 +131,7 @@ def wait_until_ready(
         if clock.now() >= deadline:
             break
         if clock.now() >= next_report:
-            report(f"GPU {pci}: {len(ready)} of {wanted} virtual functions are ready")
+            report(progress_line(pci, f"{len(ready)} of {wanted} virtual functions are ready"))
             next_report = clock.now() + _REPORT_S
         tries += 1
         clock.sleep(_READY_POLL.pause(tries))

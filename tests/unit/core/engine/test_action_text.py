@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from aliquot.core.engine.action_text import describe, undone
+from aliquot.core.engine.action_text import ExecutedAction, HolderWait, describe, progress_line, undone
 from aliquot.core.model.actions import (
     Action,
     Create,
@@ -21,6 +21,8 @@ from aliquot.core.model.actions import (
     SetMode,
     SetPassthrough,
 )
+from aliquot.core.model.inventory import Holder
+from aliquot.core.model.structured_text import GpuName, parts_of
 
 GPU, WHY, VF = "0000:07:00.0", "requested", "0000:07:00.4"
 MADE: dict[str, Any] = {"gpu": GPU, "reason": WHY}
@@ -82,3 +84,12 @@ def test_an_action_is_described(action: Action, done: str, back: str) -> None:
 
 def test_no_action_is_left_out() -> None:
     assert {type(action) for action, _, _ in ACTIONS} == set(get_args(Action))
+
+
+def test_a_line_of_progress_has_its_values() -> None:
+    line = describe(Reset(gpu="0000:41:00.0", reason=""))
+    assert parts_of(line) == (GpuName("0000:41:00.0", ": "), ExecutedAction(Reset(gpu="0000:41:00.0", reason="")))
+    wait = HolderWait((Holder("process", "4711", "python"), Holder("job", "8812")), 60.0)
+    assert progress_line("0000:41:00.0", wait) == (
+        "GPU 0000:41:00.0: waiting for process 4711 (python), job 8812, 60 s at most"
+    )
