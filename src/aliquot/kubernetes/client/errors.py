@@ -65,7 +65,10 @@ class ApiError(AliquotError):
 
 
 class UnreadableObjectError(ApiError):
-    """An object of the API server is not as its kind requires. ``what`` names its kind and the fault."""
+    """An object that the API server sent is not valid for its kind.
+
+    ``what`` names the kind and the fault.
+    """
 
     def __init__(self, kind: str, fault: str) -> None:
         self.what = f"a {kind} that cannot be read: {fault}"
