@@ -110,10 +110,20 @@ def place(where: Placement) -> str:
 
 def drift(each: Drift) -> str:
     """Describe a difference. For an instance that should not be there, name its slices."""
+    extra = _extra(each)
+    return clean(f"GPU {each.gpu}: {extra}" if extra else each.message, 300)
+
+
+def drift_sentence(each: Drift) -> str:
+    """Describe a difference of a GPU that the page names beside it."""
+    return clean(_extra(each) or each.sentence, 300)
+
+
+def _extra(each: Drift) -> str:
     extra = each.instance if each.kind == "extra" else None
     if not extra or not extra.place:
-        return clean(each.message, 300)
-    return clean(f"GPU {each.gpu}: {extra.profile} on {place(extra.place)} ({extra.about}) should not be there", 300)
+        return ""
+    return f"{extra.profile} on {place(extra.place)} ({extra.about}) should not be there"
 
 
 def sentence(text: str, most: int) -> str:

@@ -158,3 +158,21 @@ class Drift(msgspec.Struct, frozen=True):
     expected: str = ""
     found: str = ""
     instance: DriftInstance | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def on(
+        cls,
+        gpu: str,
+        kind: DriftKind,
+        sentence: str,
+        expected: str = "",
+        found: str = "",
+        instance: DriftInstance | msgspec.UnsetType = msgspec.UNSET,
+    ) -> Drift:
+        """Build a difference whose message names the GPU first, then has a sentence about it."""
+        return cls(gpu, kind, f"GPU {gpu}: {sentence}", expected, found, instance)
+
+    @property
+    def sentence(self) -> str:
+        """The sentence without the GPU before it. Documents of a node have only the message."""
+        return self.message.removeprefix(f"GPU {self.gpu}: ")

@@ -45,12 +45,12 @@ def _mig_drift(gpu: Gpu, desired_gpu: DesiredGpu, family: Family | None) -> list
     if desired_gpu.mig is not None and desired_gpu.mig != gpu.mig.enabled:
         want = "enabled" if desired_gpu.mig else "disabled"
         wait = f" ({gpu.mig.pending} is pending)" if gpu.mig.pending != gpu.mig.current else ""
-        text = f"GPU {gpu.pci}: MIG mode is {gpu.mig.current}{wait}, but should be {want}"
-        return [Drift(gpu.pci, "mode", text, want, gpu.mig.current)]
+        text = f"MIG mode is {gpu.mig.current}{wait}, but should be {want}"
+        return [Drift.on(gpu.pci, "mode", text, want, gpu.mig.current)]
     out: list[Drift] = []
     if gpu.mig.pending != gpu.mig.current and desired_gpu.mig is not None:
-        text = f"GPU {gpu.pci}: MIG mode will become {gpu.mig.pending} at the next reset, which was not requested"
-        out.append(Drift(gpu.pci, "pending-mode", text, gpu.mig.current, gpu.mig.pending))
+        text = f"MIG mode will become {gpu.mig.pending} at the next reset, which was not requested"
+        out.append(Drift.on(gpu.pci, "pending-mode", text, gpu.mig.current, gpu.mig.pending))
     if desired_gpu.instances is None or not gpu.mig.enabled:
         return out
     options = groupings(compiled_table(family), desired_gpu.instances) if family else [desired_gpu.instances]
@@ -73,12 +73,12 @@ def _instance_drift(gpu: Gpu, requests: tuple[DesiredInstance, ...], family: Fam
     out = []
     counted = Counter((_request_text(w, family), _missing_instance(w, family)) for w in missing)
     for (text, wanted), n in counted.items():
-        out.append(Drift(gpu.pci, "missing", f"GPU {gpu.pci}: {n} x {text} missing", want, have, wanted))
+        out.append(Drift.on(gpu.pci, "missing", f"{n} x {text} missing", want, have, wanted))
     for instance in left:
         compute = tuple(c.profile for c in instance.compute_instances)
         extra = DriftInstance(instance.profile, instance.placement, instance.id, compute)
-        text = f"GPU {gpu.pci}: {instance.profile} at {instance.placement} ({extra.about}) should not be there"
-        out.append(Drift(gpu.pci, "extra", text, want, have, extra))
+        text = f"{instance.profile} at {instance.placement} ({extra.about}) should not be there"
+        out.append(Drift.on(gpu.pci, "extra", text, want, have, extra))
     return out
 
 

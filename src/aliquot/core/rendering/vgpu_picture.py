@@ -78,8 +78,12 @@ def summary(vgpus: Sequence[DrawnVgpu]) -> str:
     held = [s.letter for s in vgpus if s.held]
     if held and not all(held):
         held = [str(len(held))]
-    counts = geometry_text(geometry(s.name for s in vgpus)) if vgpus else "no vGPU"
-    return counts + (f"  ({', '.join(held)} held)" if held else "")
+    return counts(vgpus) + (f"  ({', '.join(held)} held)" if held else "")
+
+
+def counts(vgpus: Sequence[DrawnVgpu]) -> str:
+    """Return ``A2-4Q:3``; ``no vGPU`` for none."""
+    return geometry_text(geometry(s.name for s in vgpus)) if vgpus else "no vGPU"
 
 
 def drawable(gpu: Gpu, table: VgpuTable | None, vgpus: Iterable[DrawnVgpu]) -> bool:

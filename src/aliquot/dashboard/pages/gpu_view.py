@@ -58,7 +58,7 @@ def gpu_view(view: ObservedNode, inventory: Inventory, gpu: Gpu, found: Fragment
         line=line(inventory, gpu, found),
         fragmentation=fragmentation_text(inventory, gpu, found) if found else "",
         closable=offered(found) if found else (),
-        drift=tuple(words.drift(d).removeprefix(f"GPU {gpu.pci}: ") for d in drift),
+        drift=tuple(map(words.drift_sentence, drift)),
         lost=gpu.lost,
     )
 
@@ -122,7 +122,7 @@ def line(inventory: Inventory, gpu: Gpu, found: Fragmentation | None) -> str:
 
 def _shares(inventory: Inventory, gpu: Gpu) -> str:
     table = inventory.vgpu_table(gpu)
-    text = shares.summary(shares.current_vgpus(gpu, table)).split("  ")[0]
+    text = shares.counts(shares.current_vgpus(gpu, table))
     held = sum(v.held for v in gpu.vgpus)
     return f"{words.number(len(gpu.vgpus), 'vGPU')} ({text}): {held} held, {len(gpu.vgpus) - held} idle"
 

@@ -53,16 +53,16 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
     out: list[Drift] = []
     if desired_gpu.functions is not None and desired_gpu.functions != virtual.enabled:
         want, have = ("on", "off") if desired_gpu.functions else ("off", "on")
-        text = f"GPU {gpu.pci}: its virtual functions are {have}, but should be {want}"
-        out.append(Drift(gpu.pci, "functions", text, want, have))
+        text = f"its virtual functions are {have}, but should be {want}"
+        out.append(Drift.on(gpu.pci, "functions", text, want, have))
     if (
         desired_gpu.mixed_size is not None
         and virtual.mixed_size is not None
         and desired_gpu.mixed_size != virtual.mixed_size
     ):
         want, have = ("on", "off") if desired_gpu.mixed_size else ("off", "on")
-        text = f"GPU {gpu.pci}: mixed-size mode is {have}, but should be {want}"
-        out.append(Drift(gpu.pci, "mixed-size", text, want, have))
+        text = f"mixed-size mode is {have}, but should be {want}"
+        out.append(Drift.on(gpu.pci, "mixed-size", text, want, have))
     if desired_gpu.vfio_bound is not None:
         out += _binding_drift(gpu, virtual, set(desired_gpu.vfio_bound))
     if desired_gpu.vgpus is not None:
@@ -75,7 +75,7 @@ def _binding_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: set[str]) -> li
     missing = [f"virtual function {pci} is not bound to {VFIO}, but should be" for pci in sorted(wanted - bound)]
     extra = [f"virtual function {pci} is bound to {VFIO}, but should not be" for pci in sorted(bound - wanted)]
     want, have = ", ".join(sorted(wanted)), ", ".join(sorted(bound))
-    return [Drift(gpu.pci, "bound", f"GPU {gpu.pci}: {text}", want, have) for text in missing + extra]
+    return [Drift.on(gpu.pci, "bound", text, want, have) for text in missing + extra]
 
 
 def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
@@ -97,14 +97,14 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
         if other is not None and sum(v.function == request.function for v in gpu.vgpus) == 1:
             missing.remove(request)
             left.remove(other)
-            text = f"GPU {gpu.pci}: {request.function} has {other.type}, but should have {request.type}"
-            out.append(Drift(gpu.pci, "vgpu-type", text, request.type, other.type))
+            text = f"{request.function} has {other.type}, but should have {request.type}"
+            out.append(Drift.on(gpu.pci, "vgpu-type", text, request.type, other.type))
     for request_text, n in Counter(_request_text(w) for w in missing).items():
-        text = f"GPU {gpu.pci}: {n} x {request_text} missing"
-        out.append(Drift(gpu.pci, "vgpu-missing", text, want, have))
+        text = f"{n} x {request_text} missing"
+        out.append(Drift.on(gpu.pci, "vgpu-missing", text, want, have))
     for vgpu in left:
-        text = f"GPU {gpu.pci}: {vgpu.type} on {vgpu.function} should not be there"
-        out.append(Drift(gpu.pci, "vgpu-extra", text, want, have))
+        text = f"{vgpu.type} on {vgpu.function} should not be there"
+        out.append(Drift.on(gpu.pci, "vgpu-extra", text, want, have))
     return out
 
 
