@@ -188,7 +188,7 @@ class GpuPicture(msgspec.Struct, frozen=True):
     ``slices`` is the number of memory slices, 0 if the picture does not show MIG.
     ``region`` is the memory in GiB of the vGPUs, 0 without vGPUs.
     ``divided`` is True if profiles and placements do not describe the previous state fully
-    (``mig_picture.has_divided_instances``).
+    (``mig_picture.has_divided_instances``). ``mig_disabled`` is True if MIG mode is disabled now.
     """
 
     node: str
@@ -203,6 +203,7 @@ class GpuPicture(msgspec.Struct, frozen=True):
     shares_before: tuple[DrawnVgpu, ...] = ()
     shares_after: tuple[DrawnVgpu, ...] = ()
     divided: bool = False
+    mig_disabled: bool = False
 
 
 class ActionLine(msgspec.Struct, frozen=True):
@@ -276,6 +277,23 @@ class ChangeOutcome(msgspec.Struct, frozen=True):
     details: tuple[str, ...] = ()
     code: str = ""
     next_step: str = ""
+    predicate: str = ""
+    """The sentence without the outcome that it starts with; "" if it starts with none."""
+
+    @classmethod
+    def done(cls, what: str, details: tuple[str, ...] = ()) -> ChangeOutcome:
+        return cls("done", f"Done: {what}", details, predicate=what)
+
+    @classmethod
+    def nothing(cls, why: str) -> ChangeOutcome:
+        return cls("nothing", f"Nothing to do: {why}", predicate=why)
+
+    @classmethod
+    def refused(
+        cls, why: str, details: tuple[str, ...] = (), code: str = "", next_step: str | None = None
+    ) -> ChangeOutcome:
+        """Build the outcome of a change that was not started."""
+        return cls("refused", f"Nothing was changed: {why}", details, code, next_step or "", why)
 
 
 class PastChange(msgspec.Struct, frozen=True):

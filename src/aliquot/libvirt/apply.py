@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from shlex import quote
 
 from aliquot.core.engine.ports import Clock
@@ -18,9 +19,14 @@ RELEASE_S = 30.0
 """Time in seconds for a running guest to release a device that is detached from it."""
 
 
-def attach(libvirt: Libvirt, change: DeviceChange, report: Report = lambda _: None) -> None:
+def attach(
+    libvirt: Libvirt,
+    change: DeviceChange,
+    report: Report = lambda _: None,
+    on_stay: Callable[[Hostdev], None] = lambda _: None,
+) -> None:
     """Attach all devices or none. If one fails, raise libvirt's error and detach the earlier ones. A signal takes
-    effect between two devices.
+    effect between two devices. ``on_stay`` receives each device that could not be detached again.
     """
     attached: list[Hostdev] = []
     try:
@@ -31,11 +37,17 @@ def attach(libvirt: Libvirt, change: DeviceChange, report: Report = lambda _: No
             report(f"attached {description} ({hostdev.shown}) to {change.vm}")
         _verify(libvirt, change, attached=True)
     except BaseException as error:
-        _undo(libvirt, change, attached, error)
+        _undo(libvirt, change, attached, error, on_stay)
         raise
 
 
-def _undo(libvirt: Libvirt, change: DeviceChange, attached: list[Hostdev], error: BaseException) -> None:
+def _undo(
+    libvirt: Libvirt,
+    change: DeviceChange,
+    attached: list[Hostdev],
+    error: BaseException,
+    on_stay: Callable[[Hostdev], None],
+) -> None:
     """Detach what was attached, last first, and add the outcome to the error."""
     outcomes: list[str] = []
     for hostdev in reversed(attached):
@@ -43,6 +55,7 @@ def _undo(libvirt: Libvirt, change: DeviceChange, attached: list[Hostdev], error
             libvirt.detach(change.uuid, xml.build(hostdev), live=change.target.live, config=change.target.config)
             outcomes.append(f"{hostdev.shown} was attached before the error, and is detached again")
         except AliquotError as second:
+            on_stay(hostdev)
             outcomes.append(f"{hostdev.shown} stays attached: {second.brief}")
     if isinstance(error, AliquotError):
         error.details = (*error.details, *outcomes)

@@ -96,11 +96,12 @@ def _too_few_error(
     inventory: Inventory, name: str, count: int, gpus: tuple[str, ...], vm_by_device: VmByDevice
 ) -> BlockedError:
     every = [(g, v) for g, v in vgpus(inventory) if has_type(v, name) and (not gpus or g.pci in gpus)]
-    rows = []
-    for gpu, vgpu in every:
-        current_holder = holder(IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu), vm_by_device)
-        rows.append(f"{vgpu.type} on {vgpu.function}: {f'{current_holder} has it' if current_holder else 'free'}")
-    free = sum(row.endswith("free") for row in rows)
+    holders = [holder(IdentifiedDevice(hostdev_of(g, v), gpu=g, vgpu=v), vm_by_device) for g, v in every]
+    rows = [
+        f"{vgpu.type} on {vgpu.function}: {f'{each} has it' if each else 'free'}"
+        for (_, vgpu), each in zip(every, holders, strict=True)
+    ]
+    free = holders.count(None)
     error = BlockedError(
         f"{count} x {name} requested, {free} free" + (f" of {len(every)}" if every else ": the node has none"),
         details=tuple(rows),

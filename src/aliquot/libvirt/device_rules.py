@@ -9,7 +9,7 @@ from shlex import quote
 import msgspec
 
 from aliquot.core.model.desired import RuleCode
-from aliquot.core.model.inventory import Gpu, Holder, Inventory
+from aliquot.core.model.inventory import Gpu, Holder, Inventory, IommuGroupPeer
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner.vgpu.naming import plan_command
 from aliquot.core.planner.vgpu.vm_rules import VmPolicy
@@ -35,7 +35,7 @@ class VmContext(msgspec.Struct, frozen=True):
     """The other domains."""
     mdevs: tuple[NodeDevice, ...] = ()
     """The mdevs that libvirt sees."""
-    foreign: Mapping[str, tuple[str, ...]] = {}
+    foreign: Mapping[str, tuple[IommuGroupPeer, ...]] = {}
     """By PCI address of a whole GPU: devices of its IOMMU group that are not part of its board, with their drivers."""
     policy: VmPolicy = "nvidia"
     version: tuple[int, int] | None = None
@@ -137,9 +137,10 @@ def _whole(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu, context: V
     if gpu.virtual is not None and gpu.virtual.enabled:
         message = f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be passed through whole"
         found.append(Blocker("FUNCTIONS_IN_USE", message, gpu.pci, step=f"aliquot vgpu disable {gpu.pci}"))
-    foreign = [each for each in context.foreign.get(gpu.pci, ()) if each.split()[0] not in keys(domain.hostdevs)]
+    foreign = [each for each in context.foreign.get(gpu.pci, ()) if each.pci not in keys(domain.hostdevs)]
     if foreign:
-        message = f"the IOMMU group of GPU {gpu.pci} has other devices that the VM does not get: {', '.join(foreign)}"
+        listed = ", ".join(map(str, foreign))
+        message = f"the IOMMU group of GPU {gpu.pci} has other devices that the VM does not get: {listed}"
         found.append(Blocker("IOMMU_GROUP", message, gpu.pci, step=f"aliquot passthrough check {gpu.pci}"))
     return found
 

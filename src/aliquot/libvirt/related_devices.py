@@ -26,5 +26,5 @@ def read_context(
     except LibvirtError as error:
         report(f"libvirt's mdevs are not considered: {error.brief}")
         mdevs = ()
-    foreign = {gpu.pci: tuple(map(str, gpu.virtual.group_peers)) for gpu in inventory.gpus if gpu.virtual is not None}
+    foreign = {gpu.pci: gpu.virtual.group_peers for gpu in inventory.gpus if gpu.virtual is not None}
     return VmContext(domains, mdevs, foreign, policy, libvirt.version())

@@ -65,7 +65,7 @@ def test_the_way_back_asks_for_the_places_that_were() -> None:
     pictures = (
         GpuPicture("n1", G, "GPU 0", 8, (one, two), (one,)),
         GpuPicture("n1", "0000:0f:00.0", "GPU 1", 8, (), (one,), now="empty"),
-        GpuPicture("n1", "0000:47:00.0", "GPU 2", 8, (), (one,), now="MIG disabled"),
+        GpuPicture("n1", "0000:47:00.0", "GPU 2", 8, (), (one,), now="MIG disabled", mig_disabled=True),
         GpuPicture("n1", "0000:4e:00.0", "GPU 3", 8, (one,), (one,)),
         GpuPicture("n1", "0000:87:00.0", "GPU 4"),
         GpuPicture(

@@ -13,7 +13,7 @@ from aliquot.libvirt.attach import AttachTarget, DeviceChange, change_target, fi
 from aliquot.libvirt.choose import VmDeviceRequest
 from aliquot.libvirt.device_rules import VmContext
 from aliquot.libvirt.errors import LibvirtError, NoVmError
-from aliquot.libvirt.models import LibvirtDomain
+from aliquot.libvirt.models import Hostdev, LibvirtDomain
 
 from .memory import MemoryLibvirt
 from .nodes import A2, L40S, T4, mdev, node, pci, vm
@@ -137,8 +137,10 @@ def test_an_undo_that_fails_is_reported() -> None:
     libvirt = MemoryLibvirt(vm("win11"))
     first, second = (v.uuid for v in A2.vgpus[:2])
     libvirt.refuse = {f"attach {second}": "internal error: no", f"detach {first}": "internal error: no again"}
+    stays: list[Hostdev] = []
     with pytest.raises(LibvirtError) as caught:
-        carry.attach(libvirt, attach(vm("win11"), ("A2-4Q", 2)))
+        carry.attach(libvirt, attach(vm("win11"), ("A2-4Q", 2)), on_stay=stays.append)
+    assert [each.key for each in stays] == [first]
     assert f"mdev {first} stays attached" in caught.value.details[-1]
     assert caught.value.next_step == "aliquot libvirt check win11"
     assert done(libvirt, "win11") == [first]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.core.model.inventory import Holder, HostVirtualization, Inventory, VirtualFunction
+from aliquot.core.model.inventory import Holder, HostVirtualization, Inventory, IommuGroupPeer, VirtualFunction
 from aliquot.core.planner.vgpu.naming import stable_uuid
 from aliquot.libvirt.check import VmCheckReport, check
 from aliquot.libvirt.device_rules import VmContext
@@ -179,7 +179,7 @@ def test_a_whole_gpu() -> None:
 
 
 def test_foreign_devices_in_the_group() -> None:
-    foreign = {WHOLE.pci: ("0000:41:01.0 (driver e1000e)",)}
+    foreign = {WHOLE.pci: (IommuGroupPeer("0000:41:01.0", "e1000e"),)}
     bound = node(msgspec.structs.replace(WHOLE, passthrough=True))
     (problem,) = judge(vm("g", pci(WHOLE.pci)), bound, foreign=foreign).all_problems
     assert problem.rule == "IOMMU_GROUP"

@@ -74,7 +74,7 @@ async def _nodes(
             return each.node, _refused(error, who)
         except _StalePreviewError as error:
             step = "review the current state and request the change again"
-            return each.node, ChangeOutcome("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
+            return each.node, ChangeOutcome.refused(str(error), code="MOVED", next_step=step)
         done = await outcome_watches.node(cluster.cache.nodes, written, each.label, published, cluster.timeouts)
         stays = await _restore_policy(api, each, previous, who)
         await _wait_published(cluster, each, done)
@@ -279,16 +279,12 @@ async def _vm(api: Api, found: DeviceLists, who: Person, report: Report) -> Chan
     except ApiError as error:
         return _refused(error, who)
     report(f"written: the devices of {found.namespace}/{found.name}")
-    running = any("takes effect" in warning for warning in found.warnings)
-    when = " It is running: stop and start it to apply the change." if running else ""
+    when = " It is running: stop and start it to apply the change." if found.running else ""
     return ChangeOutcome("done", f"The devices of {found.name} are saved.{when}")
 
 
 def _refused(error: ApiError, who: Person) -> ChangeOutcome:
     if writing.is_conflict(error):
-        text = "Nothing was changed: the object changed since the preview."
-        return ChangeOutcome(
-            "refused", text, (error.brief,), "MOVED", "review the current state and request the change again"
-        )
-    step = error.next_step or ""
-    return ChangeOutcome("refused", f"Nothing was changed: {writing.why(error, who)}", error.details, error.code, step)
+        step = "review the current state and request the change again"
+        return ChangeOutcome.refused("the object changed since the preview.", (error.brief,), "MOVED", step)
+    return ChangeOutcome.refused(writing.why(error, who), error.details, error.code, error.next_step)

@@ -32,6 +32,8 @@ class DeviceLists(msgspec.Struct, frozen=True):
     actions: tuple[ActionLine, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     warnings: tuple[str, ...] = ()
+    running: bool = False
+    """Whether the VM runs with its former devices until it is stopped and started again."""
 
     def body(self) -> JSON:
         """Build the merge patch. It replaces whole lists."""
@@ -68,6 +70,7 @@ def attach(
         actions=() if obstacles else tuple(actions),
         obstacles=tuple(obstacles),
         warnings=(*_warnings(gpus, filled, before, row), *filled.warnings),
+        running=row is not None and row.running,
     )
 
 

@@ -244,14 +244,12 @@ class ClusterSource:
 
     async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         if who.reads_only:
-            return ChangeOutcome("refused", "Nothing was changed: you have read-only access.", code="NO_PERMISSION")
+            return ChangeOutcome.refused("you have read-only access.", code="NO_PERMISSION")
         if preview.obstacles:
             first = preview.obstacles[0]
-            return ChangeOutcome(
-                "refused", f"Nothing was changed: {first.message}", code=first.rule, next_step=first.next_step
-            )
+            return ChangeOutcome.refused(first.message, code=first.rule, next_step=first.next_step)
         if not preview.actions:
-            return ChangeOutcome("nothing", "Nothing to do: the current state already matches the request.")
+            return ChangeOutcome.nothing("the current state already matches the request.")
         for node in preview.nodes:
             self._state.begin(node, who.name)
         access = executor.ClusterChangeContext(self.cache, self.clients, self.timeouts)
@@ -259,7 +257,7 @@ class ClusterSource:
             return await executor.execute(access, preview, who, report)
         except AliquotError as error:
             step = error.next_step or ""
-            return ChangeOutcome("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
+            return ChangeOutcome.refused(error.brief, error.details, error.code, step)
         finally:
             for node in preview.nodes:
                 self._state.end(node, who.name)

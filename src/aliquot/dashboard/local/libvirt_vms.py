@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from aliquot.foundation.callbacks import Report
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
     from aliquot.libvirt.device_rules import VmContext
+    from aliquot.libvirt.models import Hostdev
     from aliquot.libvirt.port import Libvirt
 
 WATCHED_S = 5.0
@@ -98,7 +99,10 @@ class LibvirtVms:
 
     def execute(self, vm_change: guests.VmChange, report: Report) -> ChangeOutcome:
         """Execute a change, in a worker thread. The node's lock prevents concurrent choices and changes of vGPUs."""
+        from aliquot.libvirt import apply as applying
+
         touched = False
+        stays: list[Hostdev] = []
 
         def report_line(line: str) -> None:
             nonlocal touched
@@ -114,36 +118,28 @@ class LibvirtVms:
                     or now.secret.change != vm_change.change
                     or now.obstacles
                 ):
-                    sentence = "Nothing was changed: the VM or its devices changed since the preview."
-                    return ChangeOutcome(
-                        "refused",
-                        sentence,
+                    return ChangeOutcome.refused(
+                        "the VM or its devices changed since the preview.",
                         tuple(o.message for o in now.obstacles),
                         "MOVED",
                         "request the change again",
                     )
-                self._apply(libvirt, vm_change, report_line, connection.clock)
+                if isinstance(vm_change.request, AttachDevices):
+                    applying.attach(libvirt, vm_change.change, report_line, stays.append)
+                else:
+                    applying.detach(libvirt, vm_change.change, connection.clock, report_line)
         except AliquotError as error:
-            return self._failed(vm_change, error, touched)
-        return ChangeOutcome(
-            "done",
-            f"Done: {_ended(vm_change)}. Verified by reading the VM again.",
-            vm_change.change.notes,
-        )
+            return self._failed(vm_change, error, touched, stays)
+        return ChangeOutcome.done(f"{_ended(vm_change)}. Verified by reading the VM again.", vm_change.change.notes)
 
-    def _apply(self, libvirt: Libvirt, vm_change: guests.VmChange, report: Report, clock: object) -> None:
-        from aliquot.libvirt import apply as applying
-
-        if isinstance(vm_change.request, AttachDevices):
-            applying.attach(libvirt, vm_change.change, report)
-        else:
-            applying.detach(libvirt, vm_change.change, clock, report)  # type: ignore[arg-type]
-
-    def _failed(self, vm_change: guests.VmChange, error: AliquotError, touched: bool) -> ChangeOutcome:
+    def _failed(
+        self, vm_change: guests.VmChange, error: AliquotError, touched: bool, attached: Sequence[Hostdev]
+    ) -> ChangeOutcome:
+        """Describe a failure. ``attached`` are the devices that could not be detached again."""
         step = self._address(error.next_step, vm_change.node) if error.next_step else ""
         if not touched or isinstance(error, LockedError):
-            return ChangeOutcome("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
-        stays = isinstance(vm_change.request, DetachDevices) or any("stays attached" in line for line in error.details)
+            return ChangeOutcome.refused(error.brief, error.details, error.code, step)
+        stays = isinstance(vm_change.request, DetachDevices) or bool(attached)
         status: EndStatus = "partial" if stays else "undone"
         end = "not everything could be reverted" if stays else "the attached devices were detached again"
         return ChangeOutcome(status, f"Failed, and {end}: {error.brief}", error.details, error.code, step)

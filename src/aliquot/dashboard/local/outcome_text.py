@@ -11,7 +11,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.dashboard.local.previews import Address
 from aliquot.dashboard.view_models import ChangeOutcome
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, StalePlanError
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ApplyOutcome
@@ -26,19 +26,20 @@ _SENTENCES: dict[EndStatus, str] = {
 def apply_outcome(plan: Plan, before: Inventory, outcome: ApplyOutcome, address: Address) -> ChangeOutcome:
     """Describe the outcome of an apply that was started."""
     if outcome.status == "nothing":
-        return ChangeOutcome("nothing", "Nothing to do: the node already matches the request.")
+        return ChangeOutcome.nothing("the node already matches the request.")
     if outcome.error is None:
-        sentence = f"Done: {summary.applied_text(plan)}."
+        did = f"{summary.applied_text(plan)}."
         if outcome.status == "done":
-            return ChangeOutcome("done", f"{sentence} Verified by reading the GPUs again.")
-        return ChangeOutcome("reboot", f"{sentence} {_reboot(plan, before)}. Then request the same again.")
+            return ChangeOutcome.done(f"{did} Verified by reading the GPUs again.")
+        return ChangeOutcome("reboot", f"Done: {did} {_reboot(plan, before)}. Then request the same again.")
     error = outcome.error
-    details = [f"{error.code}: {error.brief}", *error.details, *outcome.sentences]
+    details = [*error.details, *outcome.sentences]
     details += [f"differs from the previous state: {d.message}" for d in outcome.drift]
-    status: EndStatus = outcome.status if outcome.calls or outcome.status == "partial" else "refused"
-    sentence = _SENTENCES[outcome.status] if status != "refused" else f"Nothing was changed: {error.brief}"
     step = address(error.next_step, plan.node) if error.next_step else ""
-    return ChangeOutcome(status, sentence, tuple(details if status != "refused" else details[1:]), error.code, step)
+    if not outcome.calls and outcome.status != "partial":
+        return ChangeOutcome.refused(error.brief, tuple(details), error.code, step)
+    details.insert(0, f"{error.code}: {error.brief}")
+    return ChangeOutcome(outcome.status, _SENTENCES[outcome.status], tuple(details), error.code, step)
 
 
 def refused(node: str, error: AliquotError, address: Address, *, touched: bool = False) -> ChangeOutcome:
@@ -48,7 +49,9 @@ def refused(node: str, error: AliquotError, address: Address, *, touched: bool =
         return ChangeOutcome(
             "partial", f"The change was started, and then failed: {error.brief}", error.details, error.code, step
         )
-    return ChangeOutcome("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
+    # The details of a plan for an earlier state are fingerprints, which say nothing on a page.
+    details = () if isinstance(error, StalePlanError) else error.details
+    return ChangeOutcome.refused(error.brief, details, error.code, step)
 
 
 _ORDER: tuple[EndStatus, ...] = ("partial", "undone", "stopped", "refused", "reboot", "done", "nothing")

@@ -127,6 +127,7 @@ def picture(node: str, gpu: Gpu, actions: Sequence[Action], inventory: Inventory
         divided=mig_picture.has_divided_instances(gpu),
         before=before,
         after=after,
+        mig_disabled=gpu.mig.capable and not gpu.mig.enabled and not gpu.passthrough,
         now=_words(gpu, gpu.mig.enabled, before, was, gpu.passthrough),
         planned=_words(gpu, mig, after, will, _passed_through(gpu, actions)) if actions else "",
         region=table.region if bar and table else 0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from aliquot.core.engine.step_timing import RECORD, StepListener, TimedStep, ignore_step
+from aliquot.core.model.structured_text import StructuredText
 from aliquot.dashboard.change_requests import AnyChangeRequest, AttachDevices, DetachDevices
 from aliquot.dashboard.local import history as past
 from aliquot.dashboard.local import outcome_text as outcome_texts
@@ -152,9 +153,7 @@ class LocalSource:
             return ChangeOutcome("refused", f"Nothing was changed. {READ_ONLY}", code="NO_PERMISSION")
         if preview.obstacles:
             first = preview.obstacles[0]
-            return ChangeOutcome(
-                "refused", f"Nothing was changed: {first.message}", code=first.rule, next_step=first.next_step
-            )
+            return ChangeOutcome.refused(first.message, code=first.rule, next_step=first.next_step)
         if self.vms is not None and isinstance(preview.secret, VmChange):
             vms, vm_change = self.vms, preview.secret
             done = await self._threads.run(lambda: vms.execute(vm_change, report), patient=True)
@@ -170,12 +169,12 @@ class LocalSource:
         node, plan = planned.node, planned.plan
         access = self._poller.access(node)
         if access is None:
-            return ChangeOutcome("refused", f"Nothing was changed: node {node} no longer exists.", code="NO_NODE")
+            return ChangeOutcome.refused(f"node {node} no longer exists.", code="NO_NODE")
 
         touched = False
 
         def report_line(line: str) -> None:
-            report(f"{node}: {line}" if several else line)
+            report(StructuredText(f"{node}: ", line) if several else line)
 
         def watch_step(step: TimedStep) -> None:  # lines may also concern an earlier run that was interrupted
             nonlocal touched

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from aliquot.core.engine.action_text import HolderWait
 from aliquot.core.model.plan import HeldPolicy
+from aliquot.core.model.structured_text import parts_of
 from aliquot.core.rendering.mig_picture import DrawnInstance
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import forms
@@ -17,7 +19,7 @@ from aliquot.dashboard.pages import plan_text
 from aliquot.dashboard.pages.history import ENDS
 from aliquot.dashboard.pages.shared import FLEET, Crumb, refusals
 from aliquot.dashboard.pending_changes import ENDED, RUNNING, WAITING, PendingChange
-from aliquot.dashboard.view_models import ActionLine, ChangePreview, GpuPicture, Obstacle
+from aliquot.dashboard.view_models import ActionLine, ChangeOutcome, ChangePreview, GpuPicture, Obstacle
 
 HELD = ("IN_USE", "HELD")
 """Codes of refusals because of holders. The policies ``wait`` and ``force`` may help."""
@@ -106,9 +108,9 @@ def outcome(change: PendingChange, may: str) -> dict[str, object]:
         "preview": preview,
         "lines": tuple(words.clean(line, 300) for line in change.lines),
         "steps": len(preview.actions),
-        "acts": min(sum(": waiting for " not in line for line in change.lines), len(preview.actions)),
+        "acts": min(sum(not _is_wait(line) for line in change.lines), len(preview.actions)),
         "done": done,
-        "ending": ending(word, done.sentence) if done else "",
+        "ending": ending(word, done) if done else "",
         "mood": mood,
         "by": words.clean(change.applied_by),
         "took": words.took(change.ended - change.started) if change.ended else "",
@@ -117,7 +119,7 @@ def outcome(change: PendingChange, may: str) -> dict[str, object]:
         "with_wait": _with_policy(change.request, "wait"),
         "fitting": _fitting(change),
         "back": rollback_requests(preview) if done and done.status == "done" else (),
-        "details": tuple(words.clean(s, 600) for s in done.details if not s.startswith("fingerprint ")) if done else (),
+        "details": tuple(words.clean(s, 600) for s in done.details) if done else (),
         "held": any(o.holders for o in preview.obstacles) or (done is not None and done.code in HELD),
         "may": may,
         "sentence": plan_text.promise(preview),
@@ -127,13 +129,14 @@ def outcome(change: PendingChange, may: str) -> dict[str, object]:
     }
 
 
-def ending(word: str, sentence: str) -> str:
-    """Combine the outcome's label and sentence. A sentence that starts with the label is not prefixed again."""
-    text = words.clean(sentence, 600)
-    if word == ENDS["refused"][0]:
-        text = text.removeprefix("Nothing was changed: ")
-    if text.casefold().startswith(word.casefold()):
-        return text
+def _is_wait(line: str) -> bool:
+    """Report whether a line of the log only says whom the change waits for."""
+    return any(isinstance(part, HolderWait) for part in parts_of(line))
+
+
+def ending(word: str, done: ChangeOutcome) -> str:
+    """Combine the outcome's label with what its sentence adds."""
+    text = words.clean(done.predicate or done.sentence, 600)
     return f"{word[:1].upper()}{word[1:]}: {text}" if text else f"{word[:1].upper()}{word[1:]}."
 
 
@@ -171,7 +174,7 @@ def _placements(instances: Sequence[DrawnInstance]) -> set[tuple[str, str]]:
 
 def _placed(picture: GpuPicture) -> str:
     if not picture.before:
-        return "disabled" if "disabled" in picture.now else "empty"
+        return "disabled" if picture.mig_disabled else "empty"
     return ",".join(f"{instance.profile}@{instance.place.start}" for instance in picture.before)
 
 
