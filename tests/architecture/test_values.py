@@ -62,3 +62,72 @@ def test_values_with_structured_texts_are_encoded_as_their_words() -> None:
         if imported & STRUCTURED and calls & {"msgspec.json.encode", "msgspec.to_builtins", "msgspec.msgpack.encode"}:
             found.add(path.relative_to(PACKAGE).as_posix())
     assert found == {*PLAIN, "core/model/encoding.py"}
+
+
+SENTENCES = {
+    *("brief", "detail", "details", "message", "next_step", "note", "notes", "reason", "remark", "sentence"),
+    *("sentences", "step", "summary", "warning", "warnings", "why"),
+}
+"""What the code calls texts for people."""
+SEARCHES = {
+    *("count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace", "rpartition"),
+    *("rsplit", "split", "splitlines", "startswith"),
+}
+SEARCHED = {
+    # Texts of other programs
+    "cli/framework/argparse_parser.py": "argparse's errors",
+    "kubernetes/client/errors.py": "the API server's messages",
+    "kubernetes/client/exec_errors.py": "kubelet's messages",
+    "libvirt/errors.py": "libvirt's errors",
+    "slurm/controller/job_demand.py": "Slurm's reasons of jobs",
+    # Texts that another process stored, or may have stored
+    "core/model/plan.py": "the differences in the document of a node",
+    "slurm/controller/drains.py": "the reasons of Slurm's nodes",
+    "slurm/controller/limits.py": "the reasons of Slurm's nodes",
+    "slurm/controller/models.py": "the reasons of Slurm's nodes",
+    "slurm/layouts/cloud_siblings.py": "the reasons of Slurm's nodes",
+    "slurm/node/request.py": "the reasons of Slurm's nodes",
+    # No sentences
+    "cli/framework/error_output.py": "the lines of a detail",
+    "cli/framework/next_command.py": "whether a next step is a command to paste",
+    "core/model/nvml_return_codes.py": "the placeholder of a template",
+    "sim/driver/latency.py": "the names of driver steps",
+}
+"""Modules that search such a text, and which."""
+
+
+def searched_texts(tree: ast.AST) -> list[str]:
+    """Return the expressions that look for something in a text for people."""
+    found = []
+    for node in ast.walk(tree):
+        text: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
+            text = node.func.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args:
+            text = node.args[-1]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            text = node.comparators[0] if isinstance(node.left, ast.Constant | ast.JoinedStr) else None
+        if (getattr(text, "attr", None) or getattr(text, "id", None)) in SENTENCES:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_no_module_reads_the_sentences_that_we_write() -> None:
+    # A value beside the sentence, or a part of it, says the same to a program.
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if searched_texts(ast.parse(path.read_text()))
+    }
+    assert found == SEARCHED.keys()
+
+
+def test_a_search_in_a_sentence_is_found() -> None:
+    for code in (
+        "blocker.message.replace(pci, '')",
+        "step.partition(' ')",
+        "'stays attached' in outcome.details",
+        "re.search(r'at (.*)', action.reason)",
+    ):
+        assert searched_texts(ast.parse(code)), code
+    assert not searched_texts(ast.parse("path.partition('/'); blocker in blockers; a.message == b.message"))
