@@ -47,13 +47,17 @@ class AliquotError(Exception):
     """Base of every error that a user may see.
 
     ``brief`` is one sentence; ``details`` are more lines; ``next_step`` is a command to type or another action.
+    ``code`` names the rule of a single case, where its class stands for many.
     """
 
     code = "INTERNAL"
     exit_code = 1
 
-    def __init__(self, brief: str, *, details: tuple[str, ...] = (), next_step: str | None = None) -> None:
+    def __init__(
+        self, brief: str, *, details: tuple[str, ...] = (), next_step: str | None = None, code: str = ""
+    ) -> None:
         super().__init__(brief)
+        self.code = code or type(self).code
         self.brief = brief
         self.details = details
         self.next_step = next_step

@@ -27,6 +27,20 @@ def test_every_error_has_a_code_and_a_documented_exit_code() -> None:
     assert all(c.__doc__ for c in classes)
 
 
+def test_every_refusal_names_its_rule_and_the_next_step() -> None:
+    # The code of the class itself, BLOCKED, stands for no rule.
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "BlockedError"
+        and {"code", "next_step"} - {word.arg for word in node.keywords}
+    ]
+    assert found == []
+
+
 def test_the_packaged_catalog_is_made_from_the_reviewed_one() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools/build_catalog.py", "--check"], capture_output=True, text=True, check=False

@@ -142,7 +142,6 @@ WRITES = {"write_text", "write_bytes"}
 NO_STATE = {
     "cdi/spec_files.py",  # CDI's own format, generated again from the GPUs
     "cli/framework/owned_files.py",  # a file that the user named
-    "metrics/page.py",  # Prometheus' own format
     "sim/server.py",  # the driver branch and the command line of the simulator
     "sim/shim_build.py",  # a compiled library
     "sim/tools/api.py",  # programs

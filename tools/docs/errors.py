@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -34,8 +34,46 @@ CASES_OF_ONE = {
     "TRANSIENT": "the VM has no definition in libvirt: only the running VM can be changed, with `--live`",
     "CDI_OFF": "CDI is disabled in the container runtime",
     "NO_CDI_NAME": "no CDI file names that device",
+    "ALREADY_OFFERED": "another Slurm node of this host offers the GPU",
+    "AUTODETECT": "slurmd would detect other GPUs or types than the node offers",
+    "CANNOT_LISTEN": "the address is in use, not of this host, or not permitted",
+    "DUPLICATE_CDI": "another CDI file of the folder names the same devices",
+    "FOREIGN_DEVICE": "a device node has another number than the driver's device",
+    "GRES_TYPE": "Slurm does not accept the name of a GRES type, or its count",
+    "HOOK": "a command of the hooks file failed",
+    "KERNEL_REFUSES": "the kernel of a simulated node refuses to read or write the file",
+    "MOUNT_BUSY": "the files of a simulated node are in use, so they stay mounted",
+    "NEEDS_REBOOT": "MIG mode of a GPU changes only with a reset or a reboot",
+    "NOT_IN_CONF": "the Slurm node is neither in slurm.conf nor dynamic",
+    "NOT_MOUNTED": "the files of no simulated node are mounted there",
+    "NOT_OPEN": "the CLOUD record of a host does not open",
+    "NOT_RECONFIGURED": "slurmctld does not have the new GRES of the node",
+    "NOT_REGISTERED": "slurmd did not register the node, or not with its new GRES",
+    "NOT_RESUMED": "the node goes down, or is drained, after each resume",
+    "NO_CAPACITY": "the request does not fit into what the cluster has left",
+    "NO_CHANGE": "no change of the Slurm node is in progress",
+    "NO_CONFIG_MAP": "a ConfigMap that the settings name, or its key, does not exist",
+    "NO_DEVICE": "the node has no device to offer",
+    "NO_KERNEL_DEVICE": "the kernel lists no such device: the NVIDIA module is not loaded",
+    "NO_LAYOUT": "the GPUs of the Slurm node have no layout that can be a feature",
+    "NO_MINOR": "the device minor of a GPU is not known, so its device node cannot be named",
+    "NO_NUMBERING": "Slurm's numbers of the devices are not stored on this host, or do not match gres.conf",
+    "NO_NVML": "the simulated node has no NVML library",
+    "NO_SUCH_RESOURCE": "no node of the cluster offers the resource",
+    "OTHER_VERSION": "the simulator's server belongs to another version of Aliquot",
+    "OWN_TOKENS": "in a cluster the page takes the tokens of its users",
+    "READ_DIFFERENTLY": "slurmd reads the lines differently than they are meant",
+    "REBOOT_REQUESTED": "a reboot of the Slurm node is requested",
+    "SHARED_SLURMD": "the unit or the options file belongs to the slurmd of another Slurm node",
+    "SLURMD": "slurmd cannot be started or stopped",
+    "UNKNOWN_HOST": "no sibling file has the CLOUD record, so its host is not known",
+    "UNREADABLE": "a configuration file of Slurm cannot be read",
+    "UNSAFE_FOLDER": "another user can change the folder, so no library is loaded from it",
+    "WRONG_CAPABILITY": "the capability of an instance is not the one that the driver's formula gives",
 }
-"""The values that the code assigns to ``error.code``, directly or as the argument of a function."""
+"""The codes that are passed to a general error, also by a function that passes its parameter on."""
+SHOWN_ELSEWHERE = set(get_args(PlanRule)) - {"MIG_TYPE", "UNKNOWN_TYPE"}
+"""Rules of the planner, which the last section of the page shows."""
 
 
 def page() -> str:
@@ -99,7 +137,7 @@ def _classes() -> Iterator[str]:
     )
     yield from ("", "Codes for single cases of the errors above:", "")
     libvirt = sorted({(f"`{code}`", reported) for code, reported in _libvirt()})
-    required = _set_codes() | (_passed_codes() - {code for code, _ in _libvirt()} - set(get_args(PlanRule)))
+    required = _given()
     assert required == set(CASES_OF_ONE), (
         f"tools/docs/errors.py: missing or unneeded explanations: {sorted(required ^ set(CASES_OF_ONE))}"
     )
@@ -138,44 +176,47 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
-def _code_assignments(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield the values that are assigned to an attribute ``code``."""
-    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
-        if isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "code":
-            yield node.value
-
-
 @cache
-def _set_codes() -> set[str]:
-    """Return the codes that are set on single errors: ``error.code = "X"``."""
-    values = (value for tree in _trees(".code = ") for value in _code_assignments(tree))
-    return {str(value.value) for value in values if isinstance(value, ast.Constant) and _is_rule(value.value)}
+def _given() -> set[str]:
+    """Return the codes of single errors, ``SomeError(..., code="X")``, that are neither a class's nor the planner's."""
+    given = {
+        str(word.value.value)
+        for tree in _trees("code=")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _name(node.func).endswith("Error")
+        for word in node.keywords
+        if word.arg == "code" and isinstance(word.value, ast.Constant) and _is_rule(word.value.value)
+    }
+    passed_on = _passed_on() - {code for code, _ in _libvirt()}
+    return (given | passed_on) - {kind.code for kind in classes()} - SHOWN_ELSEWHERE
 
 
-@cache
-def _passed_codes() -> set[str]:
-    """Return the codes that are passed to functions of the form ``def f(code): error.code = code``."""
+def _passed_on() -> set[str]:
+    """Return the codes that are passed to functions of the form ``def f(code): ... SomeError(..., code=code)``."""
     found: set[str] = set()
-    for tree in _trees(".code = "):
+    for tree in _trees("code="):
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
             names = [each.arg for each in function.args.args]
-            for value in _code_assignments(function):
-                if not isinstance(value, ast.Name) or value.id not in names:
-                    continue
-                passed = [_argument(call, names.index(value.id), value.id) for call in calls if _calls(call, function)]
-                found |= {str(each.value) for each in passed if isinstance(each, ast.Constant)}
-                unread = [ast.unparse(each) for each in passed if not isinstance(each, ast.Constant)]
-                assert not unread, f"tools/docs/errors.py cannot read the codes passed to {function.name}: {unread}"
+            for name in _codes_of_parameters(function, names):
+                passed = [
+                    _argument(call, names.index(name), name) for call in calls if _name(call.func) == function.name
+                ]
+                found |= {str(each.value) for each in passed if isinstance(each, ast.Constant) and _is_rule(each.value)}
     return found
 
 
-def _calls(call: ast.Call, function: ast.FunctionDef) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == function.name
+def _codes_of_parameters(function: ast.FunctionDef, names: Sequence[str]) -> Iterator[str]:
+    """Yield the parameters that a function passes to an error as its code."""
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        if _name(call.func).endswith("Error"):
+            words = (word.value for word in call.keywords if word.arg == "code")
+            yield from (each.id for each in words if isinstance(each, ast.Name) and each.id in names)
 
 
-def _argument(call: ast.Call, position: int, name: str) -> ast.expr:
-    return next((word.value for word in call.keywords if word.arg == name), None) or call.args[position]
+def _argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    keyword = next((word.value for word in call.keywords if word.arg == name), None)
+    return keyword or (call.args[position] if position < len(call.args) else None)
 
 
 def _libvirt() -> Iterator[tuple[str, str]]:

@@ -62,6 +62,7 @@ def _gpu(gpu: Gpu, majors: Majors) -> CdiDeviceNode:
     if gpu.minor < 0:
         raise BlockedError(
             f"the device minor of GPU {gpu.index} ({gpu.pci}) is not known: its device node cannot be named",
+            code="NO_MINOR",
             next_step="aliquot show",
         )
     return CdiDeviceNode(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor)
@@ -71,11 +72,13 @@ def _cap(majors: Majors, minor: int, gpu: Gpu) -> CdiDeviceNode:
     if minor <= MONITOR:
         raise BlockedError(
             f"the capability of an instance of GPU {gpu.index} ({gpu.pci}) is unknown (minor {minor})",
+            code="WRONG_CAPABILITY",
             next_step="aliquot show",
         )
     if majors.caps < 0:
         raise BlockedError(
             "the kernel lists no nvidia-caps devices: containers cannot use MIG devices",
+            code="NO_KERNEL_DEVICE",
             details=("/proc/devices has no line nvidia-caps; is the nvidia kernel module loaded?",),
             next_step="grep nvidia /proc/devices",
         )

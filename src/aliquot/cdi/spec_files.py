@@ -50,8 +50,15 @@ def form_on_disk(path: str) -> str:
 def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool = False, shared: bool = False) -> None:
     """Write a document where runtimes find it, atomically: a reader sees the whole previous file or the whole new one.
 
-    Raises BlockedError, unless ``force`` is given, if another program wrote the file (``shared`` allows that) or
-    another file of the directory names the same devices. Raises StorageError if it cannot be written.
+    Creates a missing directory. Raises what ``check`` raises. Raises StorageError if it cannot be written.
+    """
+    check(path, document, force=force, shared=shared)
+    _replace(path, encoded(document, form or form_of(path)))
+
+
+def check(path: str, document: Mapping[str, Any], *, force: bool = False, shared: bool = False) -> None:
+    """Raise BlockedError, unless ``force`` is given, if another program wrote the file (``shared`` allows that) or
+    another file of the directory names the same devices. Raises AliquotError for an invalid document.
     """
     errors = document_errors(document)
     if errors:
@@ -60,7 +67,6 @@ def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool
         if not shared:
             _refuse_foreign(path)
         _refuse_duplicates(path, document)
-    _replace(path, encoded(document, form or form_of(path)))
 
 
 def remove(path: str) -> bool:
@@ -216,6 +222,7 @@ def _duplicate(other: str, kind: str, names: Sequence[str]) -> BlockedError:
         step = f"{_TOOLKIT_OFF}; rm {shlex.quote(other)}"  # disabling the unit leaves its file in place
     return BlockedError(
         f"{other} has devices of {kind} with the same names: runtimes would refuse both",
+        code="DUPLICATE_CDI",
         details=(*details, "add --vendor to write another kind, or --force to write it anyway"),
         next_step=step,
     )

@@ -26,6 +26,7 @@ from aliquot.cli.framework.command_model import (
     YES,
     CliCommand,
     CommandOption,
+    out_option,
 )
 from aliquot.cli.libvirt import table as libvirt_commands
 from aliquot.cli.slurm import table as slurm_commands
@@ -60,7 +61,7 @@ _PLAN = CliCommand(
         *CHANGE,
         POLICY,
         TIMEOUT,
-        CommandOption("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
+        out_option("save the plan as JSON for 'aliquot apply PLAN'", metavar="PLAN.json"),
         FORCE,
         EACH,
         *TICKETS,
@@ -78,7 +79,9 @@ _APPLY = CliCommand(
     "apply a desired state or a saved plan, and verify the result",
     "commands.apply",
     options=(
-        CommandOption("plan", help="a plan saved by 'aliquot plan --out'", metavar="PLAN.json", complete="file"),
+        CommandOption(
+            "plan", help="a plan saved by 'aliquot plan --out'; - for stdin", metavar="PLAN.json", complete="file"
+        ),
         *CHANGE,
         POLICY,
         TIMEOUT,

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from shlex import quote
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -91,10 +92,14 @@ def tls_context(certificate: str, key: str) -> ssl.SSLContext:
     """Load the certificate and its key. Raises UsageError if they cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    files = f"ls -l {quote(certificate)} {quote(key)}"
     try:
         context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
-        raise UsageError(f"cannot use the certificate {certificate} with the key {key}: {error}") from error
+        why = str(error) if isinstance(error, ssl.SSLError) else error.strerror
+        raise UsageError(
+            f"cannot use the certificate {certificate} with the key {key}: {why}", next_step=files
+        ) from error
     return context
 
 

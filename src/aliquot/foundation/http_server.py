@@ -102,7 +102,7 @@ class HttpServer:
         except (OSError, OverflowError) as error:
             where = f"{host} port {port}" if host else f"port {port}"
             why = getattr(error, "strerror", None) or error
-            raise BlockedError(f"cannot listen on {where}: {why}", next_step=next_step) from error
+            raise BlockedError(f"cannot listen on {where}: {why}", code="CANNOT_LISTEN", next_step=next_step) from error
         self._listener.setblocking(False)
         self._address, self.port = self._listener.getsockname()[:2]
         self._pages = pages

@@ -155,12 +155,17 @@ def record(driver: GpuDriver, pci: str | None = None, *, date: str, name: str | 
     inventory = backend.read()
     able = [g for g in inventory.gpus if g.mig.capable and not g.lost and pci in (None, g.pci)]
     if not able:
-        raise BlockedError(f"no MIG-capable GPU{f' at {pci}' if pci else ' on this node'}", next_step="aliquot show")
+        raise BlockedError(
+            f"no MIG-capable GPU{f' at {pci}' if pci else ' on this node'}",
+            code="NOT_CAPABLE",
+            next_step="aliquot show",
+        )
     able.sort(key=lambda g: not g.mig.enabled)
     found = backend.describe(able[0].pci)
     if not found.rows:
         raise BlockedError(
             f"driver {found.driver} lists no profiles while MIG mode is off",
+            code="NO_TABLE",
             next_step=f"enable MIG mode (nvidia-smi -i {able[0].pci} -mig 1), then run it again",
         )
     return to_yaml(found, family_of(found, name), date)
@@ -170,6 +175,7 @@ def _nvml(driver: GpuDriver) -> NvmlBackend:
     if not isinstance(driver, NvmlBackend):
         raise BlockedError(
             "tables can be read only through NVML, and this simulated node has no NVML library",
+            code="NO_NVML",
             next_step="install gcc, or unset ALIQUOT_BACKEND",
         )
     return driver

@@ -91,15 +91,14 @@ def _verify(libvirt: Libvirt, change: DeviceChange, *, attached: bool) -> None:
     ]
     if not differences:
         return
-    error = LibvirtError(
+    raise LibvirtError(
         f"libvirt accepted the change of VM {change.vm}, but it had no effect"
         if attached
         else f"the guest of VM {change.vm} has not released the device",
         details=tuple(differences),
         next_step=f"aliquot libvirt check {quote(change.vm)}",
+        code="NOT_DONE",
     )
-    error.code = "NOT_DONE"
-    raise error
 
 
 def _sides(domain: LibvirtDomain, target: AttachTarget) -> list[tuple[str, tuple[Hostdev, ...]]]:

@@ -157,8 +157,6 @@ def _find_device(domain: LibvirtDomain, devices: Sequence[IdentifiedDevice], wor
 
 
 def _refusal(code: LibvirtCode | Literal["TRANSIENT"], message: str, vm: str = "") -> BlockedError:
-    error = BlockedError(
-        message, next_step=f"aliquot libvirt check {quote(vm)}" if vm else "aliquot libvirt attach --help"
+    return BlockedError(
+        message, code=code, next_step=f"aliquot libvirt check {quote(vm)}" if vm else "aliquot libvirt attach --help"
     )
-    error.code = code
-    return error

@@ -58,9 +58,7 @@ def _type_name(name: str) -> str:
         t.name for table in tables.tables() for t in table.types if name.lower() in (t.name.lower(), t.short.lower())
     }
     if not matches:
-        error = ConfigError(f"unknown vGPU type {name!r}", next_step="aliquot vgpu types")
-        error.code = "UNKNOWN_TYPE"
-        raise error
+        raise ConfigError(f"unknown vGPU type {name!r}", code="UNKNOWN_TYPE", next_step="aliquot vgpu types")
     return name
 
 
@@ -102,13 +100,12 @@ def _too_few_error(
         for (_, vgpu), each in zip(every, holders, strict=True)
     ]
     free = holders.count(None)
-    error = BlockedError(
+    return BlockedError(
         f"{count} x {name} requested, {free} free" + (f" of {len(every)}" if every else ": the node has none"),
+        code="NO_VGPU",
         details=tuple(rows),
         next_step=_plan_hint(inventory, name, count - free, gpus) or "aliquot vgpu list",
     )
-    error.code = "NO_VGPU"
-    return error
 
 
 def _plan_hint(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) -> str:
@@ -179,6 +176,4 @@ def _whole(gpu: Gpu) -> IdentifiedDevice:
 
 
 def _refusal(code: RuleCode, message: str, next_step: str) -> BlockedError:
-    error = BlockedError(message, next_step=next_step)
-    error.code = code
-    return error
+    return BlockedError(message, code=code, next_step=next_step)

@@ -96,25 +96,20 @@ def select_mdevs(inventory: Inventory, nodes: Sequence[NodeDevice], names: Seque
     for name in names:
         selected = next((m for m in every if name.lower() in (m.uuid, m.function)), None)
         if selected is None:
-            error = BlockedError(f"mdev {name} not found", next_step="aliquot libvirt nodedev list")
-            error.code = "NO_MDEV"
-            raise error
+            raise BlockedError(f"mdev {name} not found", code="NO_MDEV", next_step="aliquot libvirt nodedev list")
         found.append(selected)
     return tuple(dict.fromkeys(found))
 
 
 def _no_mdev_error(inventory: Inventory) -> BlockedError:
     if any(g.uses_vendor_vfio for g in inventory.gpus):
-        error = BlockedError(
+        return BlockedError(
             "this kernel has no mdevs (vendor-specific VFIO): vGPUs are types of functions, which libvirt cannot keep",
+            code="NO_MDEV",
             details=("after a reboot the systemd unit of 'aliquot restore --boot' sets the types again",),
             next_step="aliquot restore --boot",
         )
-        error.code = "NO_MDEV"
-        return error
-    error = BlockedError("this node has no vGPU to define", next_step="aliquot vgpu list")
-    error.code = "NO_MDEV"
-    return error
+    return BlockedError("this node has no vGPU to define", code="NO_MDEV", next_step="aliquot vgpu list")
 
 
 def define(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> str:
@@ -146,11 +141,11 @@ def start(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
     if mdev.active or mdev.exists:
         return
     if not mdev.persistent:
-        error = LibvirtError(
-            f"libvirt has no definition of {mdev.uuid}", next_step=f"aliquot libvirt nodedev define {mdev.uuid}"
+        raise LibvirtError(
+            f"libvirt has no definition of {mdev.uuid}",
+            next_step=f"aliquot libvirt nodedev define {mdev.uuid}",
+            code="NOT_DEFINED",
         )
-        error.code = "NOT_DEFINED"
-        raise error
     libvirt.start_mdev(mdev.node)
     report(f"started {mdev.uuid}, {mdev.type_name} on {mdev.function}")
 
@@ -160,12 +155,11 @@ def autostart(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
     if mdev.autostart:
         return
     if mdev.mig_backed:
-        error = LibvirtError(
+        raise LibvirtError(
             f"{mdev.type_name} needs a GPU instance, which libvirt does not create: autostart would fail at every boot",
             next_step="let the boot service create both: aliquot restore --boot",
+            code="MIG_TYPE",
         )
-        error.code = "MIG_TYPE"
-        raise error
     name = define(libvirt, mdev, report)
     # Between mdevctl's event and the kernel's event for one mdev, libvirt does not know it for a moment.
     _retry(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED", "NO_MDEV")

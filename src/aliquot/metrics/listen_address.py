@@ -18,10 +18,7 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     bare = address.removeprefix("[").removesuffix("]")
     number = decimal(port, 5)
     if number is None or number > 65535 or (":" in bare and not _is_v6(bare)):
-        raise UsageError(
-            f"invalid listen address {text!r}: use ADDRESS:PORT, for example 127.0.0.1:9837 or [::1]:9837",
-            next_step="aliquot metrics --help",
-        )
+        raise UsageError(f"invalid listen address {text!r}: use ADDRESS:PORT, for example 127.0.0.1:9837 or [::1]:9837")
     return (bare or "0.0.0.0") if colon else LOOPBACK, number
 
 

@@ -7,16 +7,12 @@ and ASGI applications.
 from __future__ import annotations
 
 import gzip
-import os
-import shlex
 from collections.abc import Callable, Hashable, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from aliquot.errors import StorageError
-from aliquot.foundation import atomic_file
 from aliquot.foundation.http_server import Answer, Page, answer_ok
 
 _END = b"# EOF\n"
@@ -74,19 +70,3 @@ def _takes_gzip(accepted: str) -> bool:
         if word.strip().lower() == "gzip":
             return quality.replace(" ", "") not in ("q=0", "q=0.0")
     return False
-
-
-def write_textfile(path: str, text: bytes) -> None:
-    """Replace the file of node_exporter's textfile collector atomically, because it must never read half a page. All
-    users can read it, because node_exporter is another user. Raises StorageError.
-    """
-    folder = os.path.dirname(path) or "."
-    try:
-        os.stat(folder)  # a misspelled folder must not be created
-        atomic_file.replace(path, text, durable=False)
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"cannot write {path}: the folder {folder} does not exist", next_step=f"mkdir -p {shlex.quote(folder)}"
-        ) from error
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=f"ls -ld {folder}") from error

@@ -83,6 +83,7 @@ class CommandHooks:
 def _failed(brief: str, output: str) -> BlockedError:
     return BlockedError(
         brief,
+        code="HOOK",
         details=tuple(output.splitlines()[-20:]),
         next_step="correct the command in the hooks file (use absolute paths: it inherits no PATH), then run it again",
     )

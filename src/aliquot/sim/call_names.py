@@ -45,5 +45,5 @@ def unknown_call(call: str, kind: object) -> str:
     if call in KNOWN:
         return f"{call} changes nothing: fault {kind} is for {', '.join(sorted(known))}"
     near = get_close_matches(call.removeprefix("nvml"), sorted(KNOWN), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "aliquot sim show --calls lists the calls of this node"
-    return f"the simulator has no call {call!r}: {hint}"
+    hint = f": did you mean {' or '.join(near)}?" if near else ""
+    return f"the simulator has no call {call!r}{hint}"

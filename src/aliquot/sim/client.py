@@ -64,7 +64,10 @@ class SimClient:
         if code == 0:
             return msgspec.json.decode(text, type=dict[str, Any])
         if text:
-            raise UsageError(text, next_step=f"aliquot sim show {self.name}")
+            step = (
+                "aliquot sim fault --help" if do == "fault" and "call" not in facts else f"aliquot sim show {self.name}"
+            )
+            raise UsageError(text, next_step=f"{step} --calls" if "call" in facts else step)
         raise error(code, f"{_ATTEMPTS.get(do, do)} on {self.name}")
 
     def show(self) -> dict[str, Any]:

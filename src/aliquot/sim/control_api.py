@@ -44,7 +44,9 @@ def find_gpu(node: SimNode, word: object) -> SimGpu:
     for gpu in node.gpus:
         if word in (gpu.state.index, str(gpu.state.index), gpu.state.pci, gpu.state.uuid):
             return gpu
-    raise BadRequestError(f"no GPU {word!r} on {node.state.name} (it has 0 to {len(node.gpus) - 1})")
+    count = len(node.gpus)
+    known = f"it has GPUs 0 to {count - 1}" if count > 1 else "it has only GPU 0" if count else "it has none"
+    raise BadRequestError(f"no GPU {word!r} on {node.state.name}: {known}")
 
 
 def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:

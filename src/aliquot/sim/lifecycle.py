@@ -217,6 +217,7 @@ def _field(reply: dict[str, Any], name: str) -> Any:
     if name not in reply:
         raise BlockedError(
             "the running simulator server belongs to another version of Aliquot",
+            code="OTHER_VERSION",
             next_step="aliquot sim stop --all",
         )
     return reply[name]
@@ -273,7 +274,13 @@ def _wait_ready(pipe: int) -> None:
         os.read(pipe, 1)
 
 
-def unknown_node(state_dir: str, name: str) -> BlockedError:
+class NoSimulatedNodeError(BlockedError):
+    """A simulated node of that name does not exist."""
+
+    code = "NO_SUCH_NODE"
+
+
+def unknown_node(state_dir: str, name: str) -> NoSimulatedNodeError:
     """Return the error for a node that does not exist."""
     known = names(state_dir)
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
@@ -281,4 +288,4 @@ def unknown_node(state_dir: str, name: str) -> BlockedError:
     if os.environ.get("ALIQUOT_SIM") == name:
         details.append("ALIQUOT_SIM names it: 'unset ALIQUOT_SIM' returns to the GPUs of this host")
     following = "aliquot sim list" if known else "aliquot sim start dgx-a100"
-    return BlockedError(f"no simulated node {name!r}", details=tuple(details), next_step=following)
+    return NoSimulatedNodeError(f"no simulated node {name!r}", details=tuple(details), next_step=following)

@@ -74,7 +74,9 @@ def unmount(folder: str) -> str:
     where = os.path.abspath(folder)
     name = mounted(where)
     if name is None:
-        raise BlockedError(f"no simulated node is mounted on {folder}", next_step="aliquot sim list")
+        raise BlockedError(
+            f"no simulated node is mounted on {folder}", code="NOT_MOUNTED", next_step="aliquot sim list"
+        )
     tool = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
     try:
         code, _, output = bounded_process.run([*tool, where], _UNMOUNT_S)
@@ -83,6 +85,7 @@ def unmount(folder: str) -> str:
     if code:
         raise BlockedError(
             f"{folder} cannot be unmounted",
+            code="MOUNT_BUSY",
             details=tuple(output.strip().splitlines()),
             next_step=f"fuser -vm {folder}",
         )

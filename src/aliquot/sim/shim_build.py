@@ -131,6 +131,7 @@ def _build(cache: str, without: Collection[str]) -> str:
     if reason := unsafe_reason(cache):
         raise BlockedError(
             f"no library is loaded from {cache}: {reason}",
+            code="UNSAFE_FOLDER",
             next_step="set ALIQUOT_CACHE_DIR to a directory that only you can write in",
         )
     if not os.path.exists(library):

@@ -59,11 +59,13 @@ def test_legacy_words(run: Run, uuids: list[str]) -> None:
 def test_a_cdi_name_where_a_file_has_it(
     run: Run, uuids: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "cdi").mkdir()
     with monkeypatch.context() as compiler:  # the simulated node's library is not built yet
         compiler.setenv("PATH", os.defpath)
         assert run("cdi", "generate", "--out", str(tmp_path / "cdi/nvidia.com-gpu.yaml")).code == 0
     words = ("docker", "run-args", uuids[1], *PICK, "--spec-dir", str(tmp_path / "cdi"))
     assert run(*words).out == f"--device nvidia.com/gpu={uuids[1]}\n"
+    (tmp_path / "none").mkdir()
     refused = run("docker", "run-args", uuids[1], *PICK, "--spec-dir", str(tmp_path / "none"))
     assert refused.code == 20
     assert "blocked[NO_CDI_NAME]" in refused.err
@@ -134,6 +136,7 @@ def test_the_first_runtime_that_is_ready_is_chosen(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
     cdi = tmp_path / "cdi"
+    cdi.mkdir()
     for name, script in (("docker", answer.replace("DIR", str(cdi))), ("podman", "exit 0")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)

@@ -262,3 +262,10 @@ def test_a_hardware_failure_is_undone_and_is_one_error(a100: Sim, run: Run) -> N
     assert (failed.code, failed.out) == (1, "")
     assert "undone" in failed.err
     assert profiles(a100) == {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}
+
+
+def test_without_a_verb_it_prints_its_help_as_the_original_does(run: Run) -> None:
+    result = run("mig-parted")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("usage: aliquot mig-parted COMMAND")
+    assert run("slurm").code == 2, "our own groups need a verb"

@@ -36,6 +36,17 @@ def test_only_a_node_that_slurm_knows_is_to_be_resumed() -> None:
     assert "scontrol" not in answer
 
 
+def test_a_reason_that_slurm_has_as_well_is_printed_once() -> None:
+    reason = "aliquot: slurmd does not start; undone, the previous layout is restored"
+    outcome = replace(DRAINED, why="slurmd does not start", reason=reason)
+    assert outcome_text(outcome) == (
+        "undone: slurmd does not start\n"
+        "  n1 has gpu:a100:2 as before, and stays drained with that reason\n"
+        "  next     scontrol update nodename=n1 state=resume"
+    )
+    assert "stays drained: bob: fan" in outcome_text(replace(outcome, reason="bob: fan"))
+
+
 def test_an_undo_of_an_untouched_node_says_that_it_takes_jobs() -> None:
     outcome = SlurmChangeOutcome("undone", "n1", "static", "gpu:a100:2", why="--undo was requested")
     assert outcome_text(outcome) == "undone: --undo was requested\n  n1 has gpu:a100:2 as before; it takes jobs"

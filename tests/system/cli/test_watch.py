@@ -320,7 +320,7 @@ def test_failure_in_a_log(state: str, log: Callable[..., Log]) -> None:
     text.until("1 GPU")
     plain.until('"event":"start"')
     control.stop(state, "away")
-    text.until("error[BLOCKED]: no simulated node 'away'")
+    text.until("error[NO_SUCH_NODE]: no simulated node 'away'")
     plain.until('"event":"trouble"')
     control.start(state, "a100-sxm4-40gb", "away")
     lines = text.until("answers again: 1 GPU")

@@ -178,4 +178,4 @@ def test_names_that_no_file_of_siblings_has_are_reported(bed: Bed) -> None:
         "slurm", "power", "resume", "n7-x", "--siblings", str(cloud.siblings), "--log", str(cloud.log)
     )
     assert done.code == 20
-    assert "unknown host of n7-x" in done.err
+    assert "no sibling file has n7-x, so its host is unknown" in done.err

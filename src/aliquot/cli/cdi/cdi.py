@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.cdi import view as cdiview
-from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import file_output, output, streams
 from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.directories import require_directories
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, DriftError, UsageError
 from aliquot.foundation.decimals import counted
@@ -25,6 +26,7 @@ def _generate(args: Args) -> int:
     from aliquot.cdi import spec_files as write
     from aliquot.cdi.probe import probe_host
 
+    path = file_output.target(args)
     chosen = _options(args)
     found = node.inventory(args)
     host_files = probe_host(found, chosen)
@@ -32,25 +34,37 @@ def _generate(args: Args) -> int:
         streams.note(f"note     {sentence}")
     document = spec.document(found, host_files)
     if not document["devices"]:
-        return _nothing(args)
-    form = "" if args.output == "text" else args.output
-    if not args.out:
-        streams.result(write.encoded(document, form or "yaml").rstrip("\n"))
+        return _nothing(path)
+    text = write.encoded(document, write.form_of(path) if args.output == "text" else args.output)
+    if not path:
+        streams.result(text.rstrip("\n"))
         return 0
-    write.write(args.out, document, form=form, force=args.force)
-    streams.note(f"wrote {args.out}: {counted(len(document['devices']), 'name')} of {document['kind']}")
+    _save(path, text, document, args)
+    streams.note(f"wrote {path}: {counted(len(document['devices']), 'name')} of {document['kind']}")
     return 0
 
 
-def _nothing(args: Args) -> int:
+def _save(path: str, text: str, document: dict[str, Any], args: Args) -> None:
+    """Write the file. The folders that runtimes read are made: /var/run/cdi is missing after each boot."""
+    from aliquot.cdi import spec_files
+    from aliquot.cli.framework import owned_files
+
+    if os.path.dirname(os.path.abspath(path)) not in spec_files.DIRECTORIES:
+        owned_files.check_folder(path)
+    spec_files.check(path, document, force=args.force or owned_files.is_special(path))
+    owned_files.replace(path, text.encode(), mode=0o644, durable=True)
+
+
+def _nothing(path: str) -> int:
     """Remove our stale file, because CDI does not allow a document without devices. Raises BlockedError without one."""
     from aliquot.cdi import spec_files as write
 
-    if args.out and write.remove(args.out):
-        streams.note(f"removed {args.out}: this node has no device to offer any more")
+    if path and write.remove(path):
+        streams.note(f"removed {path}: this node has no device to offer any more")
         return 0
     raise BlockedError(
         "this node has no device to offer: it has no GPU, or only GPUs in MIG mode without instances",
+        code="NO_DEVICE",
         next_step="aliquot show",
     )
 
@@ -58,7 +72,6 @@ def _nothing(args: Args) -> int:
 def _options(args: Args) -> CdiOptions:
     """Read the options of a command line. Raises UsageError for a kind that CDI does not allow, or a missing root."""
     from aliquot.cdi.options import CdiOptions
-    from aliquot.cdi.rules import kind_errors
 
     root = args.driver_root or "/"
     chosen = CdiOptions(
@@ -75,26 +88,36 @@ def _options(args: Args) -> CdiOptions:
         hook=args.nvidia_cdi_hook_path or "",
         simulated=_simulated(args),
     )
-    wrong = kind_errors(chosen.kind)
-    if wrong:
-        raise UsageError(f"{chosen.kind} is not a CDI kind", details=wrong, next_step="aliquot cdi generate --help")
-    if not chosen.simulated:
-        _check_roots(args)
+    _check_kind(chosen.kind, args)
+    _check_roots(args, there=not chosen.simulated)
     return chosen
 
 
-def _check_roots(args: Args) -> None:
+def _check_kind(kind: str, args: Args) -> None:
+    from aliquot.cdi.rules import kind_errors
+
+    if wrong := kind_errors(kind):
+        raise UsageError(f"{kind} is not a CDI kind", details=wrong, next_step=f"{args.prog} --help")
+
+
+def _check_roots(args: Args, *, there: bool) -> None:
+    """Raise UsageError for a path that is not absolute, or with ``there`` for a root that does not exist here."""
     driver_root = args.driver_root_ctr_path or args.driver_root
     pairs = (("--driver-root", driver_root), ("--dev-root", None if args.driver_root_ctr_path else args.dev_root))
     for option, path in pairs:
-        if path and not os.path.isdir(path):
-            raise UsageError(f"{option}: {path} is not a directory", next_step="aliquot cdi generate --help")
-    hook = args.nvidia_cdi_hook_path
-    if hook and not os.path.isabs(hook):
-        raise UsageError(
-            f"--nvidia-cdi-hook-path: {hook} is not an absolute path, which container runtimes need",
-            next_step="aliquot cdi generate --help",
-        )
+        if path and there:
+            require_directories(option, [path], args)
+    typed = (
+        ("--driver-root", args.driver_root),
+        ("--dev-root", args.dev_root),
+        ("--nvidia-cdi-hook-path", args.nvidia_cdi_hook_path),
+    )
+    for option, path in typed:
+        if path and not os.path.isabs(path):
+            raise UsageError(
+                f"{option}: {path} is not an absolute path, which container runtimes need",
+                next_step=f"{args.prog} --help",
+            )
 
 
 def _simulated(args: Args) -> str:
@@ -112,6 +135,8 @@ def _list(args: Args) -> int:
     from aliquot.cdi.spec_files import DIRECTORIES
 
     kind = CdiOptions(vendor=args.vendor or "", class_name=getattr(args, "class")).kind
+    _check_kind(kind, args)
+    require_directories("--spec-dir", args.spec_dir or (), args)
     found = node.inventory(args)
     listing = cdiview.compare(found, kind, args.spec_dir or DIRECTORIES)
     document = output.build("CdiDevices", node=found.node, cdiKind=kind, devices=listing.devices, stale=listing.stale)

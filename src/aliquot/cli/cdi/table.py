@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, NODE, CliCommand, CommandOption
+from aliquot.cli.framework.command_model import EVERYWHERE, FORCE, NODE, CliCommand, CommandOption, out_option
 
 _VENDOR = CommandOption(
     "--vendor",
@@ -23,13 +23,11 @@ CDI = CliCommand(
             "write a CDI spec of the devices of this node",
             "cdi.cdi",
             options=(
-                CommandOption(
-                    "--out",
-                    help="write the spec to a file, for example /var/run/cdi/nvidia.com-gpu.yaml, instead of stdout",
-                    metavar="FILE",
-                    complete="file",
+                out_option(
+                    "write the spec to a file, for example /var/run/cdi/nvidia.com-gpu.yaml, instead of stdout",
                     env="NVIDIA_CTK_CDI_OUTPUT_FILE_PATH",
                     aliases=("--output",),
+                    folders="its folder, unless it is /etc/cdi or /var/run/cdi,",
                 ),
                 CommandOption(
                     "-o",
@@ -92,7 +90,7 @@ CDI = CliCommand(
                     complete="file",
                     env="NVIDIA_CDI_HOOK_PATH",
                 ),
-                CommandOption("--force", help="replace a file that Aliquot did not write", kind="flag"),
+                FORCE,
                 NODE,
             ),
             examples=(

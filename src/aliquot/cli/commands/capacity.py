@@ -70,6 +70,7 @@ def _check(resource: str | None, found: Capacity) -> None:
     if resource and resource not in found.resources:
         raise BlockedError(
             f"no node of this cluster offers {resource}, and no VM requests it",
+            code="NO_SUCH_RESOURCE",
             details=tuple(f"this cluster has {each}" for each in found.resources),
             next_step="aliquot capacity",
         )
@@ -129,6 +130,6 @@ def _emit_fit(args: Args, answer: FitResult) -> int:
         output.emit(poll.fit_document(answer), args.output, "")
         return 0 if answer.fits else BlockedError.exit_code
     if not answer.fits:
-        raise BlockedError(answer.sentence, next_step=answer.next_step)
+        raise BlockedError(answer.sentence, code="NO_CAPACITY", next_step=answer.next_step)
     output.emit({}, "text", answer.sentence or "it fits")
     return 0

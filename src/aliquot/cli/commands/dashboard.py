@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
-from aliquot.errors import BlockedError, NoDriverError, StorageError, UsageError
+from aliquot.errors import BlockedError, NoDriverError, UsageError
 from aliquot.foundation.decimals import decimal
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ def _kind(args: Args) -> str:
     """Return what to show. Raises UsageError if the options name two sources, NoDriverError if nothing can be shown."""
     cluster = bool(args.cluster or args.kubeconfig)
     if sum((cluster, bool(args.fleet), args.sim is not None)) > 1:
-        chosen = [
-            name for name, given in (("--cluster", cluster), ("--fleet", args.fleet), ("--sim", args.sim)) if given
-        ]
-        raise UsageError(f"only one of {' and '.join(chosen)} can be given", next_step=f"{args.prog} --help")
+        sim = "--sim" if args.typed_node else "ALIQUOT_SIM"
+        chosen = [name for name, given in (("--cluster", cluster), ("--fleet", args.fleet), (sim, args.sim)) if given]
+        step = f"{args.prog} --help" if args.typed_node or not args.sim else "unset ALIQUOT_SIM"
+        raise UsageError(f"only one of {' and '.join(chosen)} can be given", next_step=step)
     if cluster:
         return CLUSTER if args.cluster else OWN
     if args.sim is not None:
@@ -138,14 +139,14 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def _token(path: str) -> str:
-    """Read the token in a file. Raises StorageError for an unreadable file, UsageError for one without a token."""
+    """Read the token in a file. Raises UsageError for an unreadable file, and for one without a token."""
     try:
         with open(path, encoding="utf-8") as file:
             token = file.read(65536).strip()
             open_to_all = os.fstat(file.fileno()).st_mode & 0o004
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise StorageError(f"cannot read the token file {path}: {why}", next_step=f"ls -l {path}") from error
+        raise UsageError(f"cannot read the token file {path}: {why}", next_step=f"ls -l {quote(path)}") from error
     if len(token) < SHORTEST_TOKEN or len(token.split()) != 1:
         raise UsageError(
             f"{path} does not have a token: one word of at least {SHORTEST_TOKEN} characters",
@@ -203,5 +204,7 @@ def _opener(args: Args, kind: str, token: str) -> Callable[[], Awaitable[ServedS
     if kind in (CLUSTER, OWN) and args.file:
         raise UsageError("in a cluster the agents have the named configs", next_step=f"{args.prog} --cluster")
     if kind == CLUSTER and token:
-        raise BlockedError("in a cluster users log in with their own tokens", next_step=f"{args.prog} --cluster")
+        raise BlockedError(
+            "in a cluster users log in with their own tokens", code="OWN_TOKENS", next_step=f"{args.prog} --cluster"
+        )
     return cluster if kind in (CLUSTER, OWN) else local

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from aliquot.cli.framework import color as colors
 from aliquot.cli.framework import next_command as next_commands
-from aliquot.cli.framework import output
+from aliquot.cli.framework import output, profile_names
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import plan_view as plan_views
-from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.explain import Explanation, GpuAnswer, best_answer, explain
 from aliquot.core.rendering import gpu_groups, mig_picture
-from aliquot.foundation.decimals import decimal
 
 
 def run(args: Args) -> int:
     inventory = node.inventory(args)
     pcis: list[str | None] = [gpu.pci for gpu in node.gpus(inventory, args.gpu)] if args.gpu else [None]
-    check_name(args.profile, inventory)
+    profile_names.check_name(args.profile, inventory)
     found = [explain(inventory, args.profile, pci) for pci in pcis]
     answers = tuple(a for e in found for a in e.answers)
     if args.output == "markdown":
@@ -30,35 +28,6 @@ def run(args: Args) -> int:
     document = Explanation(profile=args.profile, answers=answers)
     output.emit(output.document(document), args.output, _text(answers, inventory, args.typed_node, each=args.each))
     return 0
-
-
-def check_name(profile: str, inventory: Inventory) -> None:
-    """Raise ConfigError for a name that no table and no GPU of this node has; the error lists similar names."""
-    from aliquot.errors import ConfigError
-
-    if profile.startswith("id:") and decimal(profile[3:]) is not None:
-        return
-    families = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
-    if any(profile in _names(family) for family in families):
-        return
-    known = {n for f in map(catalog.family, catalog.family_names()) for n in _names(f)}
-    if profile in known:
-        return
-    import difflib
-
-    local = list(dict.fromkeys(n for family in families for n in family.by_name))
-    close = difflib.get_close_matches(profile, local or sorted(known), 3)
-    details = (f"close: {', '.join(close)}",) if close else ()
-    command = f"aliquot explain {close[0]}" if close else "aliquot profiles"
-    from aliquot.core.config.select.vgpu_lookup import every_name
-
-    if profile in every_name(inventory):
-        raise ConfigError(f"{profile!r} is a vGPU type, not a MIG profile", next_step="aliquot vgpu types")
-    raise ConfigError(f"no GPU has a profile {profile!r}", details=details, next_step=command)
-
-
-def _names(family: catalog.Family) -> set[str]:
-    return set(family.by_name) | {c.name for p in family.profiles for c in p.compute}
 
 
 def _text(answers: tuple[GpuAnswer, ...], inventory: Inventory, typed: str, *, each: bool) -> str:

@@ -6,11 +6,14 @@ from aliquot.cli.framework import file_output as documents
 from aliquot.cli.framework import streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
+from aliquot.errors import UsageError
 
 
 def run(args: Args) -> int:
     from aliquot.core.config.export import export, export_native
 
+    if not args.label:
+        raise UsageError("--label is empty: give a name for the config", next_step=f"{args.prog} --help")
     inventory = node.inventory(args)
     if not args.native and any(g.vgpus or g.passthrough for g in inventory.gpus):
         streams.note(

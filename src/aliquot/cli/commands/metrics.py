@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import error_output as failure
-from aliquot.cli.framework import streams
+from aliquot.cli.framework import file_output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.long_running import tune_gc
@@ -31,13 +31,14 @@ def run(args: Args) -> int:
         raise UsageError(
             f"--every {args.every:g} is not between 1 and 3600 seconds", next_step="aliquot metrics --help"
         )
+    path = file_output.target(args)
     if args.listen is not None and args.out is not None:
         raise UsageError("--listen and --out exclude each other", next_step="aliquot metrics --help")
     require_library()
     from aliquot.metrics.host_exporter import HostExporter
 
     host = HostExporter(args.sim, args.sim or socket.gethostname(), lambda: node.connected(args), streams.note)
-    return _serve(host, args) if args.listen is not None else _once(host, args)
+    return _serve(host, args) if args.listen is not None else _once(host, path, args)
 
 
 def require_library() -> None:
@@ -48,21 +49,21 @@ def require_library() -> None:
         raise missing_library(error, "metrics", "the metrics page") from error
 
 
-def _once(host: HostExporter, args: Args) -> int:
+def _once(host: HostExporter, path: str, args: Args) -> int:
     """Collect one sample. Print the page also after a failure, which it reports: an old page would look current."""
-    if args.out is None:
+    if not path:
         host.observe()
         host.close()
         streams.result(host.page.text().decode(), end="")
     else:
         from aliquot.cli.framework import owned_files
-        from aliquot.metrics.page import write_textfile
 
-        owned_files.refuse_foreign(args.out, force=args.force)
+        owned_files.check(path, force=args.force)
         host.start(every_s=LATER_S)
         _wait_first_sample(host, LATER_S)
         host.close()
-        write_textfile(args.out, host.page.text())
+        # All users can read it, because node_exporter is another one.
+        owned_files.replace(path, host.page.text(), mode=0o644)
     error = host.error
     if error is None:
         return 0

@@ -47,7 +47,7 @@ def _debug(args: Args, line: str) -> None:
 def _config(args: Args) -> ConfigFile:
     if not args.config_file:
         raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
-    config = desired_args.config_file(args.config_file, args.selected_config, command=args.prog)
+    config = desired_args.config_file(args, args.config_file, args.selected_config)
     return msgspec.structs.replace(config, fleet=True)
 
 
@@ -76,16 +76,20 @@ def _apply(args: Args) -> None:
             if args.mode_only:
                 made = without_resets(made)
         if made.resets and args.skip_reset:
-            raise _pending(made.resets)
+            raise _pending(made.resets, "run it again without --skip-reset, or reboot the node")
         if made.changes or not args.skip_reset:
             _execute(apply_plan.PlanExecution(connection, made, inventory), args)
         if made.reboots and not args.mode_only:
-            raise _pending(made.reboots)
+            raise _pending(made.reboots, "reboot the node")
     streams.result("MIG configuration applied successfully")
 
 
-def _pending(gpus: tuple[str, ...]) -> BlockedError:
-    return BlockedError(f"MIG mode is pending on GPU {', '.join(gpus)}: it needs a reset or a reboot")
+def _pending(gpus: tuple[str, ...], next_step: str) -> BlockedError:
+    return BlockedError(
+        f"MIG mode is pending on GPU {', '.join(gpus)}: it needs a reset or a reboot",
+        code="NEEDS_REBOOT",
+        next_step=next_step,
+    )
 
 
 def without_resets(plan: Plan) -> Plan:
@@ -134,9 +138,7 @@ def _environment(args: Args) -> dict[str, str]:
 
 def _blocked(plan: Plan) -> AliquotError:
     first = plan.blockers[0]
-    error = BlockedError(first.message, details=_details(plan), next_step=first.next_step)
-    error.code = first.rule
-    return error
+    return BlockedError(first.message, code=first.rule, details=_details(plan), next_step=first.next_step)
 
 
 def _details(plan: Plan) -> tuple[str, ...]:

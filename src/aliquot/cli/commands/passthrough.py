@@ -73,6 +73,7 @@ def devices(inventory: Inventory, word: str) -> list[tuple[Gpu, VirtualFunction 
         if any(wanted in (pci, pci.partition(":")[2]) for pci in virtual.addresses):
             raise BlockedError(
                 f"{word} is a virtual function of GPU {gpu.pci}, whose virtual functions are disabled",
+                code="NO_FUNCTION",
                 next_step=f"aliquot vgpu enable {gpu.pci}",
             )
     return [(gpu, None) for gpu in node.gpus(inventory, [word])]

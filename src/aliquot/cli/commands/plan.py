@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from aliquot.cli.framework import desired_args, output, streams
+from aliquot.cli.framework import desired_args, file_output, output, streams
 from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
@@ -13,20 +13,34 @@ from aliquot.cli.framework.vm_references import with_vms
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.rendering import plan_summary as summary
+from aliquot.errors import UsageError
 
 
 def run(args: Args) -> int:
     from aliquot.core.planner.plan import plan
 
+    path = _target(args)
     policy = desired_args.policy(args)
     config = desired_args.config_from_args(args)
     inventory = node.inventory(args)
     made = with_vms(plan(inventory, desired_args.read(args, config, inventory), policy), args)
-    if args.out and not made.blocked:
+    if path and not made.blocked:
         from aliquot.cli.framework import owned_files
 
-        owned_files.save(args.out, output.encoded(output.document(made), "json") + "\n", force=args.force)
+        owned_files.save(path, output.encoded(output.document(made), "json") + "\n", force=args.force)
+    if args.out == "-" and not made.blocked:
+        args.output = "json"
     return show(made, inventory, args)
+
+
+def _target(args: Args) -> str:
+    """Return the file for the plan, or "" for none. Raises UsageError for two forms of the plan on stdout."""
+    if args.out == "-" and args.output not in ("text", "json"):
+        raise UsageError(
+            f"--out - prints the plan as JSON: -o {args.output} is not possible beside it",
+            next_step=f"{args.prog} --help",
+        )
+    return file_output.target(args)
 
 
 def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = None) -> int:
@@ -52,7 +66,9 @@ def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = Non
     if plan.changes:
         if command is None:
             command = (
-                f"aliquot apply {args.out}" if getattr(args, "out", None) else desired_args.command_line(args, "apply")
+                shlex.join(["aliquot", "apply", args.out])
+                if getattr(args, "out", None)
+                else desired_args.command_line(args, "apply")
             )
         if command:
             streams.note(f"next     {next_commands.addressed(command, args.typed_node)}")

@@ -161,10 +161,9 @@ def _plan_recorded(inventory: Inventory, requests: Sequence[RecordedRequest], po
 def _left_out(blockers: Sequence[Blocker], count: int) -> BlockedError:
     gpus = len({b.gpu for b in blockers})
     lines = [f"{b.rule}: {b.message}" + "".join(f"; held by {h}" for h in b.holders) for b in blockers]
-    error = BlockedError(
+    return BlockedError(
         f"cannot restore {gpus} of {count} recorded requests",
+        code=blockers[0].rule,
         details=tuple(lines),
         next_step=blockers[0].next_step or "aliquot show",
     )
-    error.code = blockers[0].rule
-    return error

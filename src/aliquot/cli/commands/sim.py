@@ -63,7 +63,7 @@ def _name(args: Args) -> str:
         details = (f"running: {_some(known)}",) if known else ()
         following = "aliquot sim list" if known else "aliquot sim start dgx-a100"
         sentence = f"no simulated node {name!r}" if name else "no simulated node runs"
-        raise BlockedError(sentence, details=details, next_step=following)
+        raise control.NoSimulatedNodeError(sentence, details=details, next_step=following)
     if len(known) > 1:
         raise UsageError(
             f"{len(known)} simulated nodes run, and none was named: {_some(known)}",
@@ -221,6 +221,7 @@ def _check(args: Args, verb: str, code: int) -> None:
 
         raise BlockedError(
             f"the kernel of {_name(args)} refuses to {verb} {args.path}: {os.strerror(code)}",
+            code="KERNEL_REFUSES",
             next_step=f"aliquot sim show {_name(args)}",
         )
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import streams
+from aliquot.cli.framework.directories import require_directories
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, LockedError, PermissionDeniedError, UsageError
 
@@ -27,7 +28,7 @@ _FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
 class ContainerHost:
     """An observation of a node: its devices, their CDI names, and the holder of each."""
 
-    __slots__ = ("busy", "containers", "devices", "entries", "names", "settled", "simulated")
+    __slots__ = ("busy", "containers", "devices", "entries", "inventory", "names", "settled", "simulated")
 
     def __init__(self, connection: Connection, directories: Sequence[str]) -> None:
         from aliquot.cdi.spec_files import read
@@ -39,7 +40,8 @@ class ContainerHost:
         from aliquot.node.holders.reservations import ReservationFile
 
         numbers = {d.uuid: d.index for d in connection.backend.facts().mig_devices if d.index >= 0}
-        self.devices: tuple[ContainerDevice, ...] = devices(connection.backend.read(), numbers)
+        self.inventory = connection.backend.read()
+        self.devices: tuple[ContainerDevice, ...] = devices(self.inventory, numbers)
         self.simulated = connection.directory if connection.simulated else ""
         self.entries: tuple[CdiEntry, ...] = entries([found for d in directories for found in read(d)])
         self.names = by_name(self.entries, self.devices, self.simulated)
@@ -66,6 +68,7 @@ class DeviceOrder:
 
         self.args = args
         self.hold = _hold(args)
+        require_directories("--spec-dir", args.spec_dir or (), args)
         self.runtime: ContainerRuntime = ContainerRuntime(args.runtime or _chosen(args.form))
         self.form = form_of(args.form, self.runtime.name, max(counts))
 
@@ -84,13 +87,12 @@ class DeviceOrder:
             return DIRECTORIES
         found = self.runtime.info().get("CDISpecDirs")
         if not found:
-            error = BlockedError(
+            raise BlockedError(
                 "Docker's daemon does not take CDI names: it is too old, or CDI is disabled",
+                code="CDI_OFF",
                 details=("--form legacy does not need CDI, but needs NVIDIA's container toolkit",),
                 next_step="aliquot docker check",
             )
-            error.code = "CDI_OFF"
-            raise error
         return tuple(map(str, found))
 
     def _check_runtime(self) -> bool:
@@ -227,6 +229,4 @@ def _no_name(device: ContainerDevice, host: ContainerHost) -> BlockedError:
         sentence = f"no CDI file has {device.uuid}: no CDI file lists a device of this node"
     details = ("--form legacy does not need CDI, but needs NVIDIA's container toolkit",)
     file = next((path for path in outdated if path.endswith("nvidia.com-gpu.yaml")), _FILE)
-    error = BlockedError(sentence, details=details, next_step=f"aliquot cdi generate --out {file}")
-    error.code = "NO_CDI_NAME"
-    return error
+    return BlockedError(sentence, code="NO_CDI_NAME", details=details, next_step=f"aliquot cdi generate --out {file}")

@@ -15,7 +15,7 @@ from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
-    from aliquot.containers.runtime.models import ContainerReservation
+    from aliquot.containers.runtime.models import ContainerDevice, ContainerReservation
 
 
 def run(args: Args) -> int:
@@ -29,14 +29,13 @@ def run(args: Args) -> int:
 
 
 def _run_args(args: Args) -> int:
-    from aliquot.containers.runtime.choose import parse_requests, pick
     from aliquot.containers.runtime.run_arguments import checked_name, run_arguments
 
-    wanted = parse_requests(args.what)
+    wanted = _requests(args, args.what)
     name = checked_name(args.name) if args.name else ""
     request = DeviceOrder(args, [len(wanted)])
     with _picking(args, request) as (host, reserve):
-        devices = pick(wanted, host.devices, host.busy, share=args.share)
+        devices = _picked(args, host, wanted)
         cdi = [request.cdi(host, d) for d in devices]
         made = request.reservation(devices, wanted, name)
         reserve([made])
@@ -56,16 +55,15 @@ def _run_args(args: Args) -> int:
 
 
 def _compose(args: Args) -> int:
-    from aliquot.containers.runtime.choose import parse_requests, pick
     from aliquot.containers.runtime.compose import Service, document, parse_services
     from aliquot.core.config.formats.yaml_writer import to_yaml
 
-    wanted = {name: parse_requests([what]) for name, what in parse_services(args.services)}
-    if args.out:  # before anything is reserved
-        owned_files.refuse_foreign(args.out, force=args.force)
+    wanted = {name: _requests(args, [what]) for name, what in parse_services(args.services)}
+    if path := documents.target(args):  # before anything is reserved
+        owned_files.check(path, force=args.force)
     request = DeviceOrder(args, [len(words) for words in wanted.values()] if args.form != "gpus" else [1])
     with _picking(args, request) as (host, reserve):
-        picked = iter(pick([w for words in wanted.values() for w in words], host.devices, host.busy, share=args.share))
+        picked = iter(_picked(args, host, [w for words in wanted.values() for w in words]))
         devices_of = {name: tuple(next(picked) for _ in words) for name, words in wanted.items()}
         cdi = {name: tuple(request.cdi(host, d) for d in devices) for name, devices in devices_of.items()}
         made = {name: request.reservation(devices_of[name], words, name) for name, words in wanted.items()}
@@ -76,12 +74,32 @@ def _compose(args: Args) -> int:
     for devices in devices_of.values():
         dockerview.remarks(host, devices, request.form)
     text = to_yaml(plain, flow=()).rstrip("\n")
-    if args.out:
-        documents.save(text, "yaml", args)
-        text = f"wrote {args.out}: {', '.join(wanted)}"
+    if path:
+        documents.save(text, "yaml", path, force=args.force)
+        text = f"wrote {path}: {', '.join(wanted)}"
     reservations = [] if args.no_reserve else list(made.values())
     output.emit(output.build("ComposeFile", compose=plain, reservations=reservations), args.output, text)
     return 0
+
+
+def _requests(args: Args, words: Sequence[str]) -> tuple[str, ...]:
+    """Return the requested devices. Raises UsageError, with similar names that the node has."""
+    from functools import partial
+
+    from aliquot.cli.framework.profile_names import known_names
+    from aliquot.containers.runtime.choose import parse_requests
+
+    return parse_requests(words, partial(known_names, args))
+
+
+def _picked(args: Args, host: ContainerHost, wanted: Sequence[str]) -> tuple[ContainerDevice, ...]:
+    """Return a device for each word. Raises ConfigError for a profile that no GPU has, and what ``pick`` raises."""
+    from aliquot.cli.framework.profile_names import check_name
+    from aliquot.containers.runtime.choose import is_profile, pick
+
+    for word in filter(is_profile, wanted):
+        check_name(word, host.inventory)
+    return pick(wanted, host.devices, host.busy, share=args.share)
 
 
 @contextmanager

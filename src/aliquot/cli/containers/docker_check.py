@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import output
 from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.directories import require_directories
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import NoDriverError
 
@@ -30,6 +31,7 @@ def run(args: Args) -> int:
     except NoDriverError as error:
         # What else is missing is worth knowing before the driver is there.
         found, simulated, driver_error = (), "", error
+    require_directories("--spec-dir", args.spec_dir or (), args)
     facts, documents = gather(read, args.spec_dir or (), (args.runtime,) if args.runtime else ())
     report = judge(facts, found, entries(documents), simulated, driver_error)
     document = output.build("ContainerCheck", fine=report.fine, runtimes=report.verdicts, findings=report.findings)

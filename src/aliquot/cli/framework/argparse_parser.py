@@ -14,6 +14,11 @@ from aliquot.foundation.decimals import decimal
 _COMMON = (*TICKETS, *EVERYWHERE, *COMMON)
 
 
+_ELSEWHERE = {("aliquot apply", "--dry-run"): "aliquot plan --help"}
+"""Options that another verb stands for."""
+_UNKNOWN = "unrecognized arguments: "
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if "--output" in message and "invalid choice: 'markdown'" in message:
@@ -23,7 +28,24 @@ class _Parser(argparse.ArgumentParser):
                 f"{self.prog} has no markdown output: use it with {', '.join(ticketed())}",
                 next_step=f"{self.prog} --help",
             )
-        raise UsageError(f"{self.prog}: {message}", next_step=f"{self.prog} --help")
+        known = not message.startswith(_UNKNOWN)
+        details, step = self._guess([] if known else message.removeprefix(_UNKNOWN).split())
+        raise UsageError(f"{self.prog}: {message}", details=details, next_step=step)
+
+    def _guess(self, words: list[str]) -> tuple[tuple[str, ...], str]:
+        """Return what words that the verb does not take may stand for, and the next command."""
+        import difflib
+        from shlex import quote
+
+        first = words[0].partition("=")[0] if words else ""
+        step = _ELSEWHERE.get((self.prog, first), f"{self.prog} --help")
+        if first.startswith("--"):
+            known = [name for name in self._option_string_actions if name.startswith("--")]
+            close = difflib.get_close_matches(first, known, 1)
+            return tuple(f"did you mean {name}?" for name in close), step
+        if len(words) == 1 and "--file" in self._option_string_actions and os.path.isfile(first):
+            return (), f"{self.prog} -f {quote(first)}"
+        return (), step
 
 
 def _columns() -> int:

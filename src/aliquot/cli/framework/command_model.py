@@ -301,7 +301,20 @@ WATCH = CommandOption(
     implied="2",
 )
 FORCE = CommandOption("--force", help="replace the file even if Aliquot did not write it", kind="flag")
-OUT = (
-    CommandOption("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file"),
-    FORCE,
-)
+
+
+def out_option(
+    text: str, *, metavar: str = "FILE", env: str = "", aliases: tuple[str, ...] = (), folders: str = "its folder"
+) -> CommandOption:
+    """Return the option ``--out``, which means the same on every verb (``file_output``). ``text`` says what it does."""
+    return CommandOption(
+        "--out",
+        help=f"{text}; {folders} must exist; - for stdout",
+        metavar=metavar,
+        complete="file",
+        env=env,
+        aliases=aliases,
+    )
+
+
+OUT = (out_option("write the document to a file instead of stdout"), FORCE)

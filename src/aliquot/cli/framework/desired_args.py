@@ -13,7 +13,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.encoding import to_builtins
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
-from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
+from aliquot.errors import BlockedError, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -62,7 +62,7 @@ def config_from_args(args: Args) -> ConfigFile | None:
                 next_step=f"aliquot profiles {args.gpu[0]}",
             )
         raise UsageError("no desired state: give -f FILE, --mig PROFILES or --vgpu TYPES", next_step=help_line)
-    return config_file(args.file, args.config, compat=args.compat) if args.file else None
+    return config_file(args, args.file, args.config, compat=args.compat) if args.file else None
 
 
 def read(args: Args, config: ConfigFile | None, inventory: Inventory) -> Desired:
@@ -96,20 +96,30 @@ def read(args: Args, config: ConfigFile | None, inventory: Inventory) -> Desired
     return desired
 
 
-def config_file(path: str, name: str | None, *, compat: bool = False, command: str = "aliquot plan") -> ConfigFile:
-    """Load a config file that has the named config.
+_SHOWING = {"aliquot apply": "aliquot plan", "aliquot slurm apply": "aliquot slurm apply --dry-run"}
+"""The command that shows what another one would do."""
 
-    Raises ConfigError with every error of the file; its next step is the command with the file and a named config.
+
+def config_file(args: Args, path: str, name: str | None, *, compat: bool = False) -> ConfigFile:
+    """Load a config file that has the named config. The node is read only for names similar to a wrong profile.
+
+    Raises ConfigError with every error of the file; its next step is the command with the file and a named config, or
+    the one that shows what it would do.
     """
+    from functools import partial
+
+    from aliquot.cli.framework.profile_names import known_names
     from aliquot.core.config.load import load
     from aliquot.core.config.select.named_config import named
 
     source = "<stdin>" if path == "-" else path
     config = None
     try:
-        config = load(output.read_text(path, "config file"), source, compat=compat)
+        text = output.read_text(path, "config file")
+        config = load(text, source, compat=compat, profiles=partial(known_names, args))
         named(config, name)
     except ConfigError as error:
+        command = _SHOWING.get(args.prog, args.prog)
         error.next_step = error.next_step or _command_with_file(command, path, name, config)
         raise
     return config
@@ -173,11 +183,12 @@ def refuse_errors(desired: Desired) -> None:
     if not desired.failures:
         return
     first = desired.failures[0]
-    error: AliquotError = BlockedError(
-        first.message, details=tuple(f.message for f in desired.failures[1:]), next_step=first.next_step
+    raise BlockedError(
+        first.message,
+        code=first.rule,
+        details=tuple(f.message for f in desired.failures[1:]),
+        next_step=first.next_step,
     )
-    error.code = first.rule
-    raise error
 
 
 def command_line(args: Args, verb: str) -> str | None:

@@ -6,6 +6,16 @@ from typing import Any
 
 from aliquot.cli.framework import output, owned_files, streams
 from aliquot.cli.framework.parser import Args
+from aliquot.errors import UsageError
+
+
+def target(args: Args) -> str:
+    """Return the file that ``--out`` names; "" for stdout, without the option or for ``-``. Raises UsageError for an
+    empty name, which is a variable of a script without a value.
+    """
+    if args.out == "":
+        raise UsageError("--out is empty: name a file, or - for stdout", next_step=f"{args.prog} --help")
+    return "" if args.out in (None, "-") else str(args.out)
 
 
 def give(document: dict[str, Any], args: Args, *, text_form: str = "yaml") -> int:
@@ -16,19 +26,19 @@ def give(document: dict[str, Any], args: Args, *, text_form: str = "yaml") -> in
 
 def write(body: str, form: str, args: Args) -> int:
     """Print a document in JSON or YAML, or save it to the file of ``--out``."""
-    if args.out:
-        save(body, form, args)
-        streams.note(f"wrote {args.out}")
+    if path := target(args):
+        save(body, form, path, force=args.force)
+        streams.note(f"wrote {path}")
     else:
         streams.result(body.rstrip("\n"))
     return 0
 
 
-def save(body: str, form: str, args: Args) -> None:
-    """Save a document in JSON or YAML to the file of ``--out``. Raises ForeignFileError, StorageError."""
+def save(body: str, form: str, path: str, *, force: bool) -> None:
+    """Save a document in JSON or YAML to a file. Raises ForeignFileError, StorageError."""
     text = body.rstrip("\n") + "\n"
     marked = owned_files.marked_json if form == "json" else owned_files.marked
-    owned_files.save(args.out, marked(text), force=args.force)
+    owned_files.save(path, marked(text), force=force)
 
 
 def encoded(document: dict[str, Any], form: str) -> str:

@@ -10,10 +10,13 @@ from aliquot.cli.framework.parser import ParsedCommand
 
 
 def show(found: ParsedCommand) -> int:
-    """Print the help of a group: to stdout if it was requested, else to stderr with the exit code for invalid input."""
+    """Print the help of a group: to stdout if it was requested, else to stderr with the exit code for invalid input. A
+    program in Go takes a command line without a verb as a request for help.
+    """
     text = group_help(found.command, found.prog)
-    (streams.result if found.help_only else streams.error)(text.rstrip("\n"))
-    return 0 if found.help_only else 2
+    requested = found.help_only or found.command.go_flags
+    (streams.result if requested else streams.error)(text.rstrip("\n"))
+    return 0 if requested else 2
 
 
 def group_help(group: CliCommand, prog: str) -> str:

@@ -10,10 +10,13 @@ def is_command(step: str) -> bool:
 
 def addressed(step: str, node: str = "") -> str:
     """Return a next step that can be pasted: quoted for a shell and, if it is a command with that option, with
-    ``--sim``. A sentence stays as it is.
+    ``--sim``. A sentence stays as it is, and so does a redirection at the end.
     """
     if not is_command(step):
         return step
+    command, redirection, file = step.partition(" > ")
+    if redirection:
+        return f"{addressed(command, node)}{redirection}{file}"
     import shlex
 
     from aliquot.cli.command_table import ROOT

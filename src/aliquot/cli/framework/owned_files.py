@@ -37,23 +37,55 @@ def marked_json(body: str) -> str:
 
 def save(path: str, text: str, *, force: bool) -> None:
     """Write a file as a whole. Raises ForeignFileError for a file that Aliquot did not write, unless ``force``. Raises
-    StorageError if it cannot be written, or if the path is another user's link, which could make root write any file.
+    StorageError if it cannot be written.
+    """
+    check(path, force=force, fresh=text)
+    replace(path, text.encode())
+
+
+def check(path: str, *, force: bool, fresh: str = "") -> None:
+    """Refuse a path that ``save`` would refuse, before anything else is done. Raises ForeignFileError, StorageError."""
+    check_folder(path)
+    _refuse_a_foreign_link(path)
+    refuse_foreign(path, force=force, fresh=fresh)
+
+
+def check_folder(path: str) -> None:
+    """Raise StorageError if the folder of a path does not exist: it may be misspelt, so it is not made."""
+    folder = os.path.dirname(path) or "."
+    step, why = f"ls -ld {shlex.quote(folder)}", ""
+    try:
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            why = f"{folder} is not a folder"
+    except FileNotFoundError:
+        step, why = f"mkdir -p {shlex.quote(folder)}", f"the folder {folder} does not exist"
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise StorageError(f"cannot write {path}: {why}", next_step=step)
+
+
+def is_special(path: str) -> bool:
+    """Report whether a path is neither a file nor free: a device, a pipe or a folder."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+def replace(path: str, data: bytes, *, mode: int | None = None, durable: bool = False) -> None:
+    """Write a file as a whole, through links. A device or a pipe gets the bytes. ``mode`` is that of the present file
+    by default. Raises StorageError, also if the path is another user's link, which could make root write any file.
     """
     from aliquot.foundation import atomic_file
 
     try:
         _refuse_a_foreign_link(path)
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "w") as stream:
-                stream.write(text)
+        if is_special(path):
+            with open(path, "wb") as stream:
+                stream.write(data)
             return
-        os.stat(os.path.dirname(path) or ".")  # a misspelt folder is not made
-        refuse_foreign(path, force=force, fresh=text)
-        atomic_file.replace(os.path.realpath(path), text.encode(), mode=_mode(path), durable=False)
+        atomic_file.replace(os.path.realpath(path), data, mode=_mode(path) if mode is None else mode, durable=durable)
     except OSError as error:
         folder = shlex.quote(path if os.path.isdir(path) else os.path.dirname(path) or ".")
-        step = f"mkdir -p {folder}" if isinstance(error, FileNotFoundError) else f"ls -ld {folder}"
-        raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=step) from error
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=f"ls -ld {folder}") from error
 
 
 def _mode(path: str) -> int:

@@ -118,13 +118,12 @@ def _unknown(group: CliCommand, path: tuple[str, ...], word: str) -> UsageError:
     prog = " ".join(path)
     names = [c.name for c in group.children if not c.hidden]
     close = [name for name in difflib.get_close_matches(word, names) if name[:1] == word[:1]]
-    error = UsageError(
+    return UsageError(
         f"{prog} has no command {word!r}",
         details=(f"did you mean {close[0]}?",) if close else (f"it has {', '.join(names)}",),
         next_step=f"{prog} {close[0]} --help" if close else f"{prog} --help",
+        code="UNKNOWN_COMMAND",
     )
-    error.code = "UNKNOWN_COMMAND"
-    return error
 
 
 def typed_node(words: Sequence[str]) -> str:

@@ -63,9 +63,9 @@ def _type(inventory: Inventory, type_request: VgpuRequest) -> str:
     found = next((each for table in tables(inventory) if (each := find_type(table, type_request))), None)
     if found is None:
         close = hint(type_request, every_name(inventory))
-        error = ConfigError(f"no GPU has a vGPU type {type_request.name}{close}", next_step="aliquot vgpu types")
-        error.code = "UNKNOWN_TYPE"
-        raise error
+        raise ConfigError(
+            f"no GPU has a vGPU type {type_request.name}{close}", code="UNKNOWN_TYPE", next_step="aliquot vgpu types"
+        )
     return type_request.name if type_request.id is None else found.name
 
 

@@ -22,9 +22,9 @@ def refuse(blockers: Sequence[Blocker], args: Args) -> None:
         return
     first, *others = blockers
     details = [f"{b.rule}: {b.message}" for b in others]
-    error = BlockedError(first.message, details=tuple(details), next_step=first.next_step or f"{args.prog} --help")
-    error.code = first.rule
-    raise error
+    raise BlockedError(
+        first.message, code=first.rule, details=tuple(details), next_step=first.next_step or f"{args.prog} --help"
+    )
 
 
 def plain(devices: Sequence[Hostdev]) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shlex
+from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.long_running import tune_gc
@@ -11,7 +12,6 @@ from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
     from aliquot.slurm.client.port import Slurm
-    from aliquot.slurm.controller.models import SlurmDecision, SlurmObservation
     from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 
@@ -62,60 +62,22 @@ def _run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
 
 def _dry_run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
     """Observe once and print the decision; changes and stores nothing."""
+    from aliquot.cli.slurm import demand_view
+    from aliquot.foundation.lock import holder
     from aliquot.slurm.controller.main import controller
 
     with controller(settings, slurm, streams.note, persist=False) as work:
         observation = work.observe()
         decision = work.decide(observation)
-    document = output.build(
-        "SlurmDemand",
-        jobs=[_job(observation, v.job) | output.document(v) for v in decision.verdicts],
-        changes=[output.document(r) for r in decision.repartitions],
-        drains=[output.document(d) for d in decision.drains],
-        records=[_node_state(r) for r in observation.state.node_states],
-    )
-    output.emit(document, args.output, _text(observation, decision))
+    runs = holder(f"{settings.history}.lock")
+    document = output.build("SlurmDemand", **demand_view.fields(observation, decision), controller=runs)
+    output.emit(document, args.output, demand_view.text(observation, decision))
+    if args.output == "text" and args.verb == "demand":
+        step = "" if args.file == "-" else f": {shlex.join(['aliquot', 'slurm', 'controller', '-f', args.file])}"
+        streams.note(
+            f"note     {runs} is the controller" if runs else f"note     no controller runs on this host{step}"
+        )
     return 0
-
-
-def _job(observation: SlurmObservation, job: int) -> dict[str, Any]:
-    want = next((w for w in observation.queue.demands if w.job == job), None)
-    alone = next((a for a in observation.queue.unserved if a.job == job), None)
-    if want is not None:
-        return {"user": want.user, "need": want.need, "nodes": want.nodes, "priority": want.priority}
-    return {"user": alone.user if alone else "", "need": {}, "nodes": 0, "priority": 0}
-
-
-def _node_state(state: Any) -> dict[str, Any]:
-    return {
-        "name": state.name,
-        "states": sorted(state.node.states) if state.node else [],
-        "jobs": state.jobs,
-        "free": dict(sorted(state.free.items())),
-        "shut": state.shut,
-        "failure": state.failure,
-    }
-
-
-def _text(observation: SlurmObservation, decision: SlurmDecision) -> str:
-    from aliquot.slurm.controller.decide import types_text
-
-    wants = {w.job: w for w in observation.queue.demands}
-    lines = []
-    for verdict in decision.verdicts:
-        want = wants.get(verdict.job)
-        need = f" {types_text(want.need) or ','.join(want.layouts)}" if want else ""
-        on = f" on {want.nodes} nodes" if want and want.nodes > 1 else ""
-        lines.append(f"job {verdict.job}{need}{on}: {verdict.state_text}, {verdict.sentence}")
-        lines += [f"  {line}" for line in verdict.why]
-    for repartition in decision.repartitions:
-        plural = "" if repartition.destroyed == 1 else "s"
-        change = f"{repartition.destroyed} instance{plural} destroyed, {repartition.created} created"
-        lines.append(f"{repartition.node_name} would offer {types_text(repartition.offered) or 'nothing'} ({change})")
-    for drain in decision.drains:
-        lines.append(f"{drain.node_name} would take no new jobs, for job {drain.job}")
-    problems = [f"{r.name}: {r.shut or r.failure}" for r in observation.state.node_states if r.shut or r.failure]
-    return "\n".join([*(lines or ["no pending job waits for GPUs"]), *problems])
 
 
 def _withdraw(args: Args, slurm: Slurm) -> int:

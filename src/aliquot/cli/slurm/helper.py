@@ -52,7 +52,7 @@ def _emit_active(args: Args, node_gpus: GpuGroup, name: str, context: SlurmChang
     if layout is None:
         sentence = "no feature describes the layout of its GPUs"
         _drain(name, sentence, context)
-        raise BlockedError(f"{name}: {sentence}", next_step="aliquot show")
+        raise BlockedError(f"{name}: {sentence}", code="NO_LAYOUT", next_step="aliquot show")
     output.emit(output.build("SlurmFeatures", active=[layout.feature]), args.output, layout.feature)
     return 0
 
@@ -99,6 +99,7 @@ def _families(args: Args) -> int:
     from aliquot.slurm.layouts.families import families, maximal_layouts
     from aliquot.slurm.node.layout_switch import gpu_group
 
+    slurm_switch.typed_release(args)
     inventory = node.inventory(args)
     node_gpus = gpu_group(inventory, slurm_switch.offers(args, inventory))
     chosen = slurm_switch.layouts(args, node_gpus)

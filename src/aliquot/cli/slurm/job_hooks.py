@@ -54,12 +54,15 @@ def _begin(args: Args) -> int:
         return _emit_changes((), args)  # a job without GPUs
     if numbered is None:
         raise BlockedError(
-            f"this host has no numbering of the GPUs of {_node(args)}", next_step="aliquot slurm render --number"
+            f"this host has no numbering of the GPUs of {_node(args)}",
+            code="NO_NUMBERING",
+            next_step="aliquot slurm render --number",
         )
     devices = tuple(d for d in numbered.devices if d.uuid in given) if given else numbered.devices_at(ordinals)
     if len(devices) != len(given or ordinals):
         raise BlockedError(
             f"job {job} has GPUs that the numbering of {_node(args)} lacks: it does not match gres.conf",
+            code="NO_NUMBERING",
             next_step="aliquot slurm render --number",
         )
     return _emit_changes(dcgm.begin(job, devices, _folder(args)), args)

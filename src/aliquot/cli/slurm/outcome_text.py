@@ -24,7 +24,8 @@ def outcome_text(outcome: SlurmChangeOutcome) -> str:
     if not outcome.reason:
         return f"{has}; Slurm does not have it, as before\n  next     aliquot slurm node --node-name {outcome.name}"
     resume = f"scontrol update nodename={outcome.name} state=resume"
-    return f"{has}, and stays drained: {outcome.reason}\n  next     {resume}"
+    reason = " with that reason" if outcome.why and outcome.why in outcome.reason else f": {outcome.reason}"
+    return f"{has}, and stays drained{reason}\n  next     {resume}"
 
 
 def node_text(found: SlurmHostFacts) -> str:

@@ -60,7 +60,8 @@ def _emit_begun(args: Args, begun: tuple[str, ...], unknown: tuple[str, ...]) ->
     output.emit(output.build("SlurmPower", begun=begun), args.output, "\n".join(begun))
     if unknown:
         raise BlockedError(
-            f"unknown host of {', '.join(unknown)}",
+            f"no sibling file has {', '.join(unknown)}, so its host is unknown",
+            code="UNKNOWN_HOST",
             details=(f"Hosts are read from {args.siblings}",),
             next_step="aliquot slurm siblings -o json",
         )
@@ -167,7 +168,11 @@ def _sibling(node_name: str, hosts: dict[str, SiblingHost]) -> tuple[SiblingHost
         for each in host.siblings:
             if each.node_name == node_name:
                 return host, each
-    raise BlockedError(f"unknown host of {node_name}", next_step="aliquot slurm siblings -o json")
+    raise BlockedError(
+        f"no sibling file has {node_name}, so its host is unknown",
+        code="UNKNOWN_HOST",
+        next_step="aliquot slurm siblings -o json",
+    )
 
 
 def _why(text: str) -> tuple[str, str]:

@@ -73,6 +73,7 @@ def _local_entry(args: Args) -> RenderedNode:
     if wrong:
         raise BlockedError(
             "the kernel's list of capabilities differs from the driver's formula: device nodes cannot be named safely",
+            code="WRONG_CAPABILITY",
             details=wrong,
             next_step="cat /proc/driver/nvidia-caps/mig-minors",
         )
@@ -83,6 +84,10 @@ def _files(args: Args) -> list[RenderedNode]:
     """Render the nodes of inventory files."""
     from aliquot.slurm.files.job_devices import GresChoice
 
+    if args.sim and not args.typed_node:
+        raise UsageError(
+            f"inventory files exclude ALIQUOT_SIM, which is set to {args.sim}", next_step="unset ALIQUOT_SIM"
+        )
     own = (("--gpu", args.gpu), ("--sim", args.sim), ("--number", args.number), ("--make-devices", args.make_devices))
     for option, value in own:
         if value:
@@ -173,6 +178,7 @@ def _checked(entries: list[RenderedNode], args: Args) -> bool:
     if any(wrong.values()):
         raise BlockedError(
             "slurmd reads these lines differently than intended",
+            code="READ_DIFFERENTLY",
             details=tuple(f"{name}: {sentence}" for name, found in wrong.items() for sentence in found),
             next_step="aliquot slurm render --check never",
         )

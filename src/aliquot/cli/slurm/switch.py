@@ -78,17 +78,25 @@ def release(args: Args) -> Version:
     """Return the release to write for. Raises UsageError if none is given and slurmctld does not answer."""
     from aliquot.slurm.client.connect import open_client
     from aliquot.slurm.client.errors import SlurmError
+
+    if (typed := typed_release(args)) is not None:
+        return typed
+    try:
+        with open_client() as slurm:
+            return slurm.version()
+    except SlurmError as error:
+        raise UsageError(
+            f"cannot detect the release of Slurm: {error.brief}",
+            next_step=f"{args.prog} --slurm 24.11",
+        ) from error
+
+
+def typed_release(args: Args) -> Version | None:
+    """Return the release of ``--slurm``, None without it. Raises UsageError."""
     from aliquot.slurm.client.models import Version
 
     if args.slurm is None:
-        try:
-            with open_client() as slurm:
-                return slurm.version()
-        except SlurmError as error:
-            raise UsageError(
-                f"cannot detect the release of Slurm: {error.brief}",
-                next_step=f"{args.prog} --slurm 24.11",
-            ) from error
+        return None
     match = re.fullmatch(r"(\d{2})\.(\d{1,2})(?:\.(\d+))?", args.slurm, re.ASCII)
     if match is None:
         raise UsageError(

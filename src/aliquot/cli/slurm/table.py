@@ -108,6 +108,10 @@ DEMAND = CliCommand(
     "show the GPUs that pending jobs need, the planned change for each, or what blocks it",
     "slurm.controller",
     options=(_SETTINGS, OUTPUT),
+    text="Reads the queue and the managed nodes once, and changes nothing. States of a job: covered (free devices suit "
+    "it), repartitioning, drained (a busy node takes no new jobs for it), waits. A stuck job has devices, but Slurm "
+    "does not start it. No layout helps a job that is left to Slurm.",
+    exits="0 done, 20 Slurm does not answer",
     examples=("aliquot slurm demand -f /etc/aliquot/slurm.yaml",),
 )
 

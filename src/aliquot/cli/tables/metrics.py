@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, FORCE, GPUS, NODE, CliCommand, CommandOption
+from aliquot.cli.framework.command_model import EVERYWHERE, FORCE, GPUS, NODE, CliCommand, CommandOption, out_option
 
 METRICS = CliCommand(
     "metrics",
@@ -15,11 +15,8 @@ METRICS = CliCommand(
             help="serve the metrics page at this address instead of printing it once; a port alone listens on loopback",
             metavar="ADDRESS:PORT",
         ),
-        CommandOption(
-            "--out",
-            help="write the page to a file, replaced as a whole, for node_exporter's textfile collector",
-            metavar="FILE.prom",
-            complete="file",
+        out_option(
+            "write the page to a file, replaced as a whole, for node_exporter's textfile collector", metavar="FILE.prom"
         ),
         FORCE,
         CommandOption(

@@ -9,7 +9,7 @@ from shlex import quote
 
 from aliquot.containers.runtime.errors import BareIndexError, NoFreeDeviceError
 from aliquot.containers.runtime.models import ContainerDevice
-from aliquot.core.config.text.node_reader import catalog_names, did_you_mean
+from aliquot.core.config.text.node_reader import ProfileNames, catalog_names, did_you_mean
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.profile import ProfileName
 from aliquot.errors import UsageError
@@ -25,9 +25,9 @@ _PCI = re.compile(r"([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNOREC
 _TIMES = re.compile(r"(.+)\*(\d{1,3})")
 
 
-def parse_requests(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the requested devices, one word each: ``1g.5gb*2`` is two. Raises UsageError for an invalid word, and if
-    no word is given.
+def parse_requests(words: Sequence[str], profiles: ProfileNames = catalog_names) -> tuple[str, ...]:
+    """Return the requested devices, one word each: ``1g.5gb*2`` is two. Raises UsageError for an invalid word, with
+    similar names of ``profiles``, and if no word is given.
     """
     found: list[str] = []
     if not words:
@@ -35,14 +35,14 @@ def parse_requests(words: Sequence[str]) -> tuple[str, ...]:
     for word in (part.strip() for text in words for part in text.split(",")):
         times = _TIMES.fullmatch(word)
         one, count = (times.group(1), int(times.group(2))) if times else (word, 1)
-        _check(one)
+        _check(one, profiles)
         if not count:
             raise UsageError(f"{word}: the count must be at least 1", next_step="aliquot docker list")
         found += [one] * count
     return tuple(found)
 
 
-def _check(word: str) -> None:
+def _check(word: str, profiles: ProfileNames) -> None:
     if any(p.fullmatch(word) for p in (_UUID, _OLD_UUID, _INDEX, _BARE, _PCI)):
         return
     if word.upper().startswith(("MIG-", "GPU-")):
@@ -52,7 +52,7 @@ def _check(word: str) -> None:
     except ValueError as error:
         sentence = f"invalid device {word!r}: use a profile (3g.20gb), a UUID (MIG-...) or an index (0:1)"
         raise UsageError(
-            sentence, details=(f"{error}{did_you_mean(word, catalog_names())}",), next_step="aliquot docker list"
+            sentence, details=(f"{error}{did_you_mean(word, profiles())}",), next_step="aliquot docker list"
         ) from error
 
 
@@ -67,7 +67,7 @@ def pick(
     """
     chosen: dict[int, ContainerDevice] = {}
     for n, word in enumerate(requested):
-        if not _is_profile(word):
+        if not is_profile(word):
             chosen[n] = _named(word, devices, busy, share, tuple(chosen.values()))
     for n, word in enumerate(requested):
         if n not in chosen:
@@ -75,7 +75,8 @@ def pick(
     return tuple(chosen[n] for n in range(len(requested)))
 
 
-def _is_profile(word: str) -> bool:
+def is_profile(word: str) -> bool:
+    """Report whether a parsed request names a profile, and no single device."""
     return "g." in word and not word.upper().startswith(("MIG-", "GPU-"))
 
 

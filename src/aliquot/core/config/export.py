@@ -47,6 +47,7 @@ def refuse_lost(inventory: Inventory) -> None:
     if lost:
         raise BlockedError(
             f"GPU {', '.join(lost)} has fallen off the bus: its state is unknown and cannot be exported",
+            code="GPU_LOST",
             next_step="reboot the node, then: aliquot show",
         )
 

@@ -36,11 +36,18 @@ def generate(inventory: Inventory) -> Document:
     """
     capable = [gpu for gpu in inventory.gpus if gpu.mig.capable]
     if not capable:
-        raise BlockedError("no GPU of this node can be partitioned: there is nothing to generate")
+        raise BlockedError(
+            "no GPU of this node can be partitioned: there is nothing to generate",
+            code="NOT_CAPABLE",
+            next_step="aliquot show",
+        )
     choices = {choice for gpu in capable for choice in _choices(inventory, gpu)}
     if not choices:
         raise BlockedError(
-            "no MIG profiles are known for this node's GPUs", next_step="aliquot show", details=_products(capable)
+            "no MIG profiles are known for this node's GPUs",
+            code="NO_TABLE",
+            next_step="aliquot show",
+            details=_products(capable),
         )
     devices = {choice.device for choice in choices}
     configs: dict[str, object] = {

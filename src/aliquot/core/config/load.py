@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from aliquot.core.config.file import NATIVE, ConfigFile
 from aliquot.core.config.text import yaml_nodes as yaml
-from aliquot.core.config.text.node_reader import describe_node
+from aliquot.core.config.text.node_reader import ProfileNames, catalog_names, describe_node
 from aliquot.errors import ConfigError
 
 _EXAMPLE = "start one with: aliquot generate > gpus.yaml"
 
 
-def load(text: str, source: str, *, compat: bool = False, profiles: tuple[str, ...] = ()) -> ConfigFile:
+def load(text: str, source: str, *, compat: bool = False, profiles: ProfileNames = catalog_names) -> ConfigFile:
     """Read the native format, mig-parted v1 or vgpu-device-manager v1. ``source`` names the text in messages.
 
-    ``compat`` accepts what mig-parted accepts. ``profiles`` are the names that hints suggest; empty means every known
-    one. Raises ConfigError with all errors, each ``source:line:column: ...``.
+    ``compat`` accepts what mig-parted accepts. ``profiles`` returns the names that hints suggest, and is called only
+    for a wrong name. Raises ConfigError with all errors, each ``source:line:column: ...``.
     """
     document = yaml.read(text, source)
     root = document.root

@@ -38,7 +38,7 @@ def apply(plan: Plan, context: ExecutionContext, report: Report, *, check: PlanC
     ``check`` is called with the node as read under the lock, and raises what refuses it (``saved_plan.confirm``).
     """
     if plan.blocked:
-        raise BlockedError(plan.blockers[0].message, next_step=plan.blockers[0].next_step)
+        raise BlockedError(plan.blockers[0].message, code=plan.blockers[0].rule, next_step=plan.blockers[0].next_step)
     with ExitStack() as stack:
         with context.timed(LOCK):
             stack.enter_context(context.lock.hold())

@@ -53,7 +53,9 @@ def resume(plan: Plan, now: Inventory, context: ExecutionContext, report: Report
         if change is not None and change.matches_plan(plan) and change.explains(now):
             rest, before = make(now, plan.desired, plan.policy), change.inventory_before(now)
             if not ends and rest.blockers:
-                raise BlockedError(rest.blockers[0].message, next_step=rest.blockers[0].next_step)
+                raise BlockedError(
+                    rest.blockers[0].message, code=rest.blockers[0].rule, next_step=rest.blockers[0].next_step
+                )
             if before is not None and (not ends or not (rest.actions or rest.blockers)):
                 if rest.actions:
                     report(f"an earlier run of this plan was interrupted; {len(rest.actions)} actions are left")

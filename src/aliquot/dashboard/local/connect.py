@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from aliquot.dashboard.local.fleet_state import FleetState
@@ -10,7 +11,7 @@ from aliquot.dashboard.local.node_access import NodeAccess
 from aliquot.dashboard.local.previews import Address
 from aliquot.dashboard.local.source import LocalSource, Poller
 from aliquot.dashboard.view_models import NODE, SIMULATOR
-from aliquot.errors import StorageError
+from aliquot.errors import UsageError
 from aliquot.foundation import paths
 
 if TYPE_CHECKING:
@@ -76,5 +77,5 @@ def _config(path: str) -> ConfigFile:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise StorageError(f"cannot read the config file {path}: {why}", next_step=f"ls -l {path}") from error
+        raise UsageError(f"cannot read the config file {path}: {why}", next_step=f"ls -l {quote(path)}") from error
     return load(text, path)

@@ -90,7 +90,11 @@ class NodeAccess:
                 connection.by = by
                 yield connection
         except OSError as error:  # files of the node vanished during the read: the node was stopped
-            raise BlockedError(f"{self.name} cannot be reached: {error.strerror or error}") from error
+            raise BlockedError(
+                f"{self.name} cannot be reached: {error.strerror or error}",
+                code="UNREACHABLE",
+                next_step="aliquot sim list",
+            ) from error
 
     def observe(self, *, read_usage: ReadUsage | None = None) -> NodeObservation:
         """Read the node, with ``read_usage`` also the usage of its instances. Raises AliquotError on failure."""

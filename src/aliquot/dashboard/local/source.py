@@ -124,7 +124,7 @@ class LocalSource:
     async def _vm_preview(self, request: AttachDevices | DetachDevices) -> ChangePreview:
         vms = self.vms
         if vms is None:
-            raise BlockedError(NO_VMS)
+            raise BlockedError(NO_VMS, code="NO_VM", next_step="aliquot dashboard")
         self._find(request.node)
         if not request.devices:
             raise UsageError("nothing is selected: select at least one")
@@ -133,7 +133,7 @@ class LocalSource:
     def _find(self, node: str) -> NodeAccess:
         access = self._poller.access(node)
         if access is None:
-            raise BlockedError(f"node {node} not found", next_step="aliquot sim list")
+            raise BlockedError(f"node {node} not found", code="NO_SUCH_NODE", next_step="aliquot sim list")
         return access
 
     async def _observe(self, node: str) -> NodeObservation | AliquotError:

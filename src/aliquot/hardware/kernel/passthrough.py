@@ -171,7 +171,9 @@ def _check_can_enable(gpu: Gpu, function: str) -> None:
     vgpus = [v for v in gpu.vgpus if not function or v.function == function]
     if function and function not in {f.pci for f in functions}:
         raise BlockedError(
-            f"{function} is not a virtual function of GPU {gpu.pci}", next_step=f"aliquot vgpu enable {gpu.pci}"
+            f"{function} is not a virtual function of GPU {gpu.pci}",
+            code="NO_FUNCTION",
+            next_step=f"aliquot vgpu enable {gpu.pci}",
         )
     if vgpus:
         raise InUseError(

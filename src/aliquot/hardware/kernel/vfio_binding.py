@@ -107,7 +107,9 @@ def bind_to_vfio(files: KernelFiles, clock: Clock, pci: str, others: Sequence[st
     """
     if not files.exists(f"{bus.DRIVERS}/{bus.VFIO}"):
         raise BlockedError(
-            "the driver vfio-pci is not loaded", next_step=f"modprobe vfio-pci, then: aliquot passthrough enable {pci}"
+            "the driver vfio-pci is not loaded",
+            code="NO_VFIO",
+            next_step=f"modprobe vfio-pci, then: aliquot passthrough enable {pci}",
         )
     before = {each: bus.driver(files, each) for each in (pci, *others)}
     locked = before[pci] == "nvidia" and acquire_unbind_lock(files, clock, pci)

@@ -135,7 +135,9 @@ class Vgpus:
             raise kernel_file_error(failure, f"reading {function}", function) from failure
         if framework is None:
             raise BlockedError(
-                f"{function} offers no vGPU: no vGPU driver is loaded there", next_step=f"aliquot vgpu types {pci}"
+                f"{function} offers no vGPU: no vGPU driver is loaded there",
+                code="NO_VGPU_DRIVER",
+                next_step=f"aliquot vgpu types {pci}",
             )
         return framework
 

@@ -13,7 +13,7 @@ from aliquot.core.config.file import ConfigFile
 from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
 from aliquot.core.config.select.profile_lookup import profile_names
-from aliquot.core.config.text.node_reader import did_you_mean
+from aliquot.core.config.text.node_reader import catalog_names, did_you_mean
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.encoding import encode
 from aliquot.core.model.inventory import Inventory
@@ -150,7 +150,7 @@ def _listing(found: DesiredConfig, sources: Sequence[NamedConfigSource]) -> Desi
 
 @lru_cache(maxsize=8)
 def _load(text: str, source: str, profiles: tuple[str, ...]) -> ConfigFile:
-    return load(text, source, profiles=profiles)
+    return load(text, source, profiles=lambda: profiles or catalog_names())
 
 
 def _profiles(inventory: Inventory) -> tuple[str, ...]:

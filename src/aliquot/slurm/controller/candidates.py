@@ -104,7 +104,7 @@ class Candidates:
 
     def option(self, node_state: SlurmNodeState, demand: JobDemand) -> tuple[RepartitionOption | None, str]:
         """Return the cheapest way for a node to serve a job beside those already assigned, or why there is none."""
-        why = self.blocker(node_state, demand)
+        why = self.blocker(node_state, demand) or keeping.refusal(node_state, demand.need)
         if why:
             return None, why
         if demand.layouts:

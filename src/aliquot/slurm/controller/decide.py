@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from aliquot.errors import Message
 from aliquot.slurm.controller import limits as closed
 from aliquot.slurm.controller import sibling_groups as cloud
 from aliquot.slurm.controller.candidates import Candidates
@@ -25,6 +26,10 @@ from aliquot.slurm.controller.models import (
 )
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 from aliquot.slurm.controller.sibling_groups import SiblingSwap
+from aliquot.slurm.controller.waiting_step import waiting_step
+
+_LISTED = 12
+"""Most types in a sentence."""
 
 
 def decide(state: SlurmState, queue: JobQueue, settings: SlurmControllerSettings, now: float) -> SlurmDecision:
@@ -50,7 +55,7 @@ class _Round:
 
     def decision(self) -> SlurmDecision:
         for each in self.queue.unserved:
-            self._set_verdict(each.job, "alone", each.why)
+            self._set_verdict(each.job, "alone", each.why, next_step=each.next_step)
         open_wants = self._uncovered(self._allowed())
         chosen = Candidates(self.state, open_wants, self.settings, self.now, self._promised)
         later = []
@@ -72,9 +77,15 @@ class _Round:
         return SlurmDecision(repartitions, tuple(self.swaps), tuple(self.drains), resume, tuple(self.covered), ordered)
 
     def _set_verdict(
-        self, job: int, state: JobState, sentence: str, node_names: Iterable[str] = (), why: Iterable[str] = ()
+        self,
+        job: int,
+        state: JobState,
+        sentence: str,
+        node_names: Iterable[str] = (),
+        why: Iterable[str] = (),
+        next_step: str = "",
     ) -> None:
-        self.verdicts[job] = JobVerdict(job, state, sentence, tuple(node_names), tuple(why))
+        self.verdicts[job] = JobVerdict(job, state, sentence, tuple(node_names), tuple(why), next_step)
 
     def _allowed(self) -> list[JobDemand]:
         """Return the demands whose partitions may cause changes."""
@@ -83,13 +94,13 @@ class _Round:
             rules = [self.settings.partition(p) for p in demand.partitions] or [self.settings.partition("")]
             wanted = {name for r in self.state.node_states for kind, name in r.names.items() if kind in demand.need}
             if not any(r.demands for r in rules):
-                self._set_verdict(
-                    demand.job, "alone", f"jobs of partition {','.join(demand.partitions)} do not cause changes"
-                )
-            elif not any(r.demands and (r.profiles is None or wanted <= set(r.profiles)) for r in rules):
-                text = ", ".join(sorted(wanted))
                 names = ",".join(demand.partitions)
-                self._set_verdict(demand.job, "alone", f"partition {names} does not allow {text}")
+                text = f"the settings do not let jobs of partition {names} cause changes (demands: false)"
+                self._set_verdict(demand.job, "alone", text)
+            elif not any(r.demands and (r.profiles is None or wanted <= set(r.profiles)) for r in rules):
+                names = ",".join(demand.partitions)
+                text = f"the settings allow partition {names} no {', '.join(sorted(wanted))} (profiles)"
+                self._set_verdict(demand.job, "alone", text)
             else:
                 fine.append(demand)
         return fine
@@ -113,16 +124,18 @@ class _Round:
             self.covered.append(demand.job)
             since = self.state.promised.get(demand.job, self.now)
             if self.now - since > self.settings.promise_s:
-                text = f"free devices have suited it for {self.now - since:.0f} s, but Slurm did not start it"
-                text += f" ({demand.reason})"
-                self._set_verdict(demand.job, "stuck", text, (r.name for r in suits[: demand.nodes]))
+                names = [r.name for r in suits[: demand.nodes]]
+                text = f"free devices of {', '.join(names)} have suited it for {self.now - since:.0f} s, but Slurm did "
+                text += f"not start it ({demand.reason})"
+                self._set_verdict(demand.job, "stuck", text, names, next_step=f"scontrol show job {demand.job}")
                 continue
             best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
             for node_state in best[: demand.nodes]:
                 free[node_state.name] -= Counter(demand.need)
                 self._promised.setdefault(node_state.name, demand)
             where = [r.name for r in best[: demand.nodes]]
-            self._set_verdict(demand.job, "covered", f"free devices of {', '.join(where)} suit it", where)
+            text = f"free devices of {', '.join(where)} suit it, so Slurm can start it there"
+            self._set_verdict(demand.job, "covered", text, where)
         return left
 
     def _has(self, node_state: SlurmNodeState, demand: JobDemand, free: Counter[str]) -> bool:
@@ -137,9 +150,8 @@ class _Round:
 
     def _serve(self, demand: JobDemand, chosen: Candidates) -> None:
         if self.now - self.state.stuck.get(demand.job, float("-inf")) < 5 * self.settings.promise_s:
-            self._set_verdict(
-                demand.job, "stuck", f"devices were created for it, but Slurm did not start it ({demand.reason})"
-            )
+            text = f"the controller created devices for it, but Slurm did not start it ({demand.reason})"
+            self._set_verdict(demand.job, "stuck", text, next_step=f"scontrol show job {demand.job}")
             return
         soon = self.state.partitioning.get(demand.job, ())
         if soon and len(soon) + self._suited[demand.job] >= demand.nodes:
@@ -172,7 +184,7 @@ class _Round:
         groups = [g for g in self.state.groups if g.host not in taken]
         soon = cloud.opening_node(groups, demand)
         if soon and demand.nodes == 1:
-            self._set_verdict(demand.job, "cut", f"{soon} is being opened and suits it", (soon,))
+            self._set_verdict(demand.job, "cut", f"the controller is opening {soon}, which suits it", (soon,))
             return ()
         found: list[SiblingSwap] = []
         why = []
@@ -193,7 +205,7 @@ class _Round:
         if len(found) >= demand.nodes and self.state.recent + len(self.swaps) + demand.nodes <= self.settings.per_hour:
             self.swaps += found[: demand.nodes]
             names = [s.node_name for s in found[: demand.nodes]]
-            self._set_verdict(demand.job, "cut", f"{', '.join(names)} is opened for it", names)
+            self._set_verdict(demand.job, "cut", f"the controller opens {', '.join(names)} for it", names)
         return tuple(why)
 
     def _patience(self, demand: JobDemand, chosen: Candidates, lines: tuple[str, ...]) -> None:
@@ -211,14 +223,28 @@ class _Round:
             if chosen.would_serve(node_state, demand):
                 self.drains.append(NodeDrain(node_state.name, demand.job))
                 ended = "job has" if node_state.jobs == 1 else f"{node_state.jobs} jobs have"
-                text = f"{node_state.name} takes no new jobs; it is repartitioned when its {ended} ended"
+                text = f"the controller drains {node_state.name}, and repartitions it when its {ended} ended"
                 self._set_verdict(demand.job, "drained", text, (node_state.name,), lines)
                 return
-        text = f"no node can be repartitioned for {types_text(demand.need) or ' or '.join(demand.layouts)} now"
-        known = {kind for r in self.state.node_states for kind in r.names}
-        if not known & set(demand.need) and not demand.layouts:
-            text = f"no GPU of the managed nodes supports {types_text(demand.need)}"
-        self._set_verdict(demand.job, "waits", text, (), lines)
+        sentence, step = self._waiting(demand)
+        self._set_verdict(demand.job, "waits", sentence, (), lines, step)
+
+    def _waiting(self, demand: JobDemand) -> Message:
+        """Return why a job waits, beside the reasons of each node, and the next command."""
+        names = [r.names for r in self.state.node_states if r.names]
+        known = sorted({kind for each in names for kind in each})
+        unknown = {kind: n for kind, n in demand.need.items() if kind not in known}
+        show = f"scontrol show job {demand.job}"
+        if unknown and known:
+            nodes = "the managed nodes" if len(names) == len(self.state.node_states) else "the nodes that answer"
+            more = f", ... ({len(known)} types)" if len(known) > _LISTED else ""
+            text = f"no GPU of {nodes} supports {types_text(unknown)}; they support {', '.join(known[:_LISTED])}{more}"
+            return Message(text, show)
+        step = waiting_step((r for r in self.state.node_states if not mismatch(r, demand)), demand.job)
+        if unknown and self.state.node_states:
+            return Message("no managed node answers, so it is unknown what their GPUs support", step)
+        requested = types_text(demand.need) or " or ".join(demand.layouts)
+        return Message(f"no node can be repartitioned for {requested} now", step)
 
     def _follow(self, later: list[JobDemand], chosen: Candidates) -> None:
         """Serve jobs whose turn it is not yet.
@@ -229,7 +255,7 @@ class _Round:
         before = {p for v in self.queue.demands if not v.follows and self._moves(v) for p in v.partitions}
         for demand in later:
             if before & set(demand.partitions):
-                self._set_verdict(demand.job, "waits", "other jobs come first (Priority)")
+                self._set_verdict(demand.job, "waits", "Slurm lets other jobs go first (Priority)")
                 chosen.join(demand)
             else:
                 self._serve(demand, chosen)
@@ -243,7 +269,7 @@ class _Round:
     def _mark_partitioning(self, job: int, repartition: Repartition) -> None:
         known = self.verdicts.get(job)
         node_names = sorted({*(known.node_names if known and known.state == "cut" else ()), repartition.node_name})
-        self._set_verdict(job, "cut", f"{', '.join(node_names)} is repartitioned for it", node_names)
+        self._set_verdict(job, "cut", f"the controller repartitions {', '.join(node_names)} for it", node_names)
 
 
 def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
@@ -252,12 +278,13 @@ def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
     if node is None:
         return "Slurm does not have the node now"
     if demand.partitions and not set(demand.partitions) & set(node.partitions):
-        return f"not in partition {','.join(demand.partitions)}"
+        return f"it is not in the job's partition {','.join(demand.partitions)}"
     if (demand.required and node_state.name not in demand.required) or node_state.name in demand.excluded:
         return "the job requests other nodes"
     missing = [f for f in demand.features if f not in node.features]
     if missing:
-        return f"lacks the feature {', '.join(missing)}"
+        return f"it lacks the feature {', '.join(missing)}, which the job requests"
     if demand.cpus > node.cpus or demand.memory_mib > node.memory_mib:
-        return f"too small: {node.cpus} CPUs, {node.memory_mib} MiB"
+        needed = f"{demand.cpus} CPUs and {demand.memory_mib} MiB"
+        return f"it is too small: it has {node.cpus} CPUs and {node.memory_mib} MiB, and the job needs {needed}"
     return ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from aliquot.errors import Message
 from aliquot.slurm.client.models import SlurmJob, SlurmPartition
 
 _CURABLE = ("", "none", "resources", "reqnodenotavail", "nodes_required_for_job_are", "nodenotavail")
@@ -54,6 +56,8 @@ class UnservedJob(msgspec.Struct, frozen=True):
     reason: str = ""
     """Slurm's pending reason."""
     user: str = ""
+    next_step: str = ""
+    """The command that helps the job, or shows more."""
 
 
 class JobQueue(msgspec.Struct, frozen=True):
@@ -74,31 +78,32 @@ def job_queue(
         if not job.pending or not (job.requested or _layouts(job.features, layouts)):
             continue
         why = _unserved_reason(job, up, now)
-        demand = None if why else _demand(job, layouts)
+        demand = None if why.sentence else _demand(job, layouts)
         if demand is not None:
             demands.append(demand)
         else:
-            unserved.append(
-                UnservedJob(job.id, why or "it requests no GPU type, so any free GPU suits it", job.reason, job.user)
-            )
+            sentence = why.sentence or "it requests no GPU type, so any free GPU suits it"
+            unserved.append(UnservedJob(job.id, sentence, job.reason, job.user, why.next_step))
     ordered = sorted(demands, key=lambda w: w.rank)
     return JobQueue(tuple(ordered), tuple(sorted(unserved, key=lambda a: a.job)))
 
 
-def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> str:
-    """Return why no repartition helps this job, or "" if one can."""
+def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> Message:
+    """Return why no repartition helps this job, and the next command; an empty message if one can help."""
     reason = job.reason.lower().replace(" ", "_")
     if job.priority == 0:
-        return f"it is held ({job.reason or 'priority 0'})"
+        return Message(f"it is held ({job.reason or 'priority 0'})", f"scontrol release {job.id}")
     if job.eligible > now:
-        return "its start time is in the future"
+        return Message(f"its start time is in the future, in {job.eligible - now:.0f} s")
     if job.reservation:
-        return f"it waits for the reservation {job.reservation}"
+        shown = shlex.join(["scontrol", "show", "reservation", job.reservation])
+        return Message(f"it waits for the reservation {job.reservation}", shown)
     if job.partitions and not up & set(job.partitions):
-        return f"its partition {job.partitions[0]} is not UP"
+        name = job.partitions[0]
+        return Message(f"its partition {name} is not UP in Slurm", shlex.join(["scontrol", "show", "partition", name]))
     if reason == _PRIORITY or any(reason == c or (c and reason.startswith(c)) for c in _CURABLE):
-        return ""
-    return f"it waits for something else: {job.reason}"
+        return Message("")
+    return Message(f"Slurm keeps it for a reason that no layout changes: {job.reason}", f"scontrol show job {job.id}")
 
 
 def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:

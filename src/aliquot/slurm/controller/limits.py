@@ -12,7 +12,7 @@ def state_blocker(node_state: SlurmNodeState) -> str:
     """Return what blocks a node because of its state or its jobs."""
     node = node_state.node
     if node_state.host.rules.untouched:
-        return "the settings leave it untouched"
+        return "the settings leave it untouched (untouched: true)"
     if node_state.shut or node is None:
         return node_state.shut or "Slurm does not have the node now"
     if not node.answers:
@@ -30,7 +30,7 @@ def rate_blocker(node_state: SlurmNodeState, now: float) -> str:
     """Return what blocks a node because its last change, failure or job was too recent."""
     bound = node_state.host.limits
     if now < node_state.retry_at:
-        return f"the last change failed ({node_state.failure}); the next try is in {node_state.retry_at - now:.0f} s"
+        return failure_text(node_state, now)
     idle = now - node_state.idle_since
     if idle < bound.idle_s and not node_state.waiting:
         return f"idle for only {idle:.0f} s of {bound.idle_s:.0f} s (idle)"
@@ -40,6 +40,12 @@ def rate_blocker(node_state: SlurmNodeState, now: float) -> str:
     if node_state.recent >= bound.per_hour:
         return f"changed {node_state.recent} times in the last hour, at most {bound.per_hour} (changes-per-hour)"
     return ""
+
+
+def failure_text(node_state: SlurmNodeState, now: float) -> str:
+    """Return the failure of a node's last change, and when the controller tries again (``now`` and it in seconds)."""
+    again = f"the controller tries again in {max(0.0, node_state.retry_at - now):.0f} s"
+    return f"the last change failed ({node_state.failure}); {again}"
 
 
 def promise_blocker(name: str, promised: Mapping[str, JobDemand], demand: JobDemand) -> str:

@@ -117,11 +117,13 @@ class JobVerdict(msgspec.Struct, frozen=True):
     node_names: tuple[str, ...] = msgspec.field(default=(), name="records")
     why: tuple[str, ...] = ()
     """One line for each node that could not be repartitioned for it."""
+    next_step: str = msgspec.field(default="", name="next")
+    """The command that helps the job, or shows more; "" if the controller acts."""
 
     @property
     def state_text(self) -> str:
         """The state in texts for people."""
-        return "repartitioning" if self.state == "cut" else self.state
+        return {"cut": "repartitioning", "alone": "left to Slurm"}.get(self.state, self.state)
 
 
 class NodeDrain(msgspec.Struct, frozen=True):

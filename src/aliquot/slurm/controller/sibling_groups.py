@@ -73,7 +73,7 @@ def blocker(group: SiblingGroup, promised: Collection[str], now: float) -> str:
     """Return why no other record of a host is opened now, or "" if one may be."""
     limits = group.limits
     if group.untouched:
-        return "the settings leave it untouched"
+        return "the settings leave it untouched (untouched: true)"
     if group.action.verb == "blocked":
         return group.action.why
     if group.action.verb != "done":

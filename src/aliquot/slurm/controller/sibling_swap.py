@@ -64,10 +64,11 @@ def swap(
         if action.verb == "done":
             return
         if action.verb == "blocked":
-            raise BlockedError(action.why, next_step=f"scontrol show node {action.node_name}")
+            raise BlockedError(action.why, code="NOT_OPEN", next_step=f"scontrol show node {action.node_name}")
         if now() > deadline:
             raise BlockedError(
                 f"{wanted} is not open after {timeout_s:g} s: {action.reason}",
+                code="NOT_OPEN",
                 details=("The other records of its host are drained, so no new jobs start on them.",),
                 next_step=f"aliquot slurm siblings --open {wanted} --timeout 3600",
             )

@@ -30,12 +30,26 @@ def bounds(
             most[kind] = min(
                 most.get(kind, limit), max(0, limit - _count_on_others(node_state, node_states, name, kind))
             )
-    allowed = {name for gpu in node_state.gpus for name in makeable(gpu.family, rules)}
-    for kind, profile in node_state.names.items():
-        if profile not in allowed:
-            most[kind] = 0
+    for kind in _barred(node_state):
+        most[kind] = 0
     fill = (*kinds, *counts_by_type(node_state, dict.fromkeys(rules.fill, 1)))
     return Bounds(dict(+least), most, tuple(dict.fromkeys(k for k in fill if k in node_state.names)))
+
+
+def refusal(node_state: SlurmNodeState, need: Iterable[str]) -> str:
+    """Return why a node never gets one of the types; "" if its GPUs and the settings allow them."""
+    lacking = [kind for kind in need if kind not in node_state.names]
+    if lacking:
+        return f"its GPUs do not support {', '.join(lacking)}"
+    barred = sorted(_barred(node_state) & set(need))
+    return f"the settings allow no {', '.join(barred)} there (profiles)" if barred else ""
+
+
+def _barred(node_state: SlurmNodeState) -> set[str]:
+    """Return the types that the settings do not allow on a node."""
+    rules = node_state.host.rules
+    allowed = {name for gpu in node_state.gpus for name in makeable(gpu.family, rules)}
+    return {kind for kind, profile in node_state.names.items() if profile not in allowed}
 
 
 def _count_on_others(

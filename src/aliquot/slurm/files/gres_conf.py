@@ -119,12 +119,14 @@ def _refuse_detection(offered: OfferedDevices, form: GresForm) -> None:
     if slices and form.autodetect == "nvidia":
         raise BlockedError(
             "AutoDetect=nvidia does not support MIG: it would offer partitioned GPUs as whole ones",
+            code="AUTODETECT",
             details=tuple(f"GPU {n} has MIG devices" for n in dict.fromkeys(d.gpu for d in slices)),
             next_step="aliquot slurm render --autodetect nvml",
         )
     if offered.visible:
         raise BlockedError(
             "slurmd's plugins would find GPUs that this node does not offer",
+            code="AUTODETECT",
             details=offered.visible,
             next_step="aliquot slurm render --autodetect none",
         )
@@ -139,6 +141,7 @@ def _refuse_detection(offered: OfferedDevices, form: GresForm) -> None:
         raise BlockedError(
             "slurmd's NVML plugin would count these devices as other types: the node would be INVALID, or jobs would "
             "get other devices than they requested",
+            code="AUTODETECT",
             details=wrong,
             next_step="aliquot slurm render --autodetect none",
         )

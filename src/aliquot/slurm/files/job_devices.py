@@ -109,11 +109,14 @@ def offered_devices(inventory: Inventory, choice: GresChoice | None = None) -> O
         if not _TYPE.fullmatch(kind):
             raise BlockedError(
                 f"invalid GRES type {kind!r}: use letters, digits and _ . + -",
+                code="GRES_TYPE",
                 next_step="aliquot slurm render --type-style profile",
             )
         if count > MOST:
             raise BlockedError(
-                f"{count} GRES of type {kind}: Slurm accepts at most {MOST} on a node", next_step="aliquot show"
+                f"{count} GRES of type {kind}: Slurm accepts at most {MOST} on a node",
+                code="GRES_TYPE",
+                next_step="aliquot show",
             )
     return found
 
@@ -211,6 +214,7 @@ def _gpu_file(gpu: Gpu, choice: GresChoice) -> str:
     if gpu.minor < 0:
         raise BlockedError(
             f"the device minor of {_named(gpu)} is unknown, so its device node cannot be named",
+            code="NO_MINOR",
             next_step="aliquot show",
         )
     return f"{choice.dev}/nvidia{gpu.minor}"
@@ -220,6 +224,7 @@ def _cap_file(gpu: Gpu, minor: int, expected: int, choice: GresChoice) -> str:
     if minor != expected:
         raise BlockedError(
             f"an instance of {_named(gpu)} has an unexpected capability: minor {minor}, not {expected}",
+            code="WRONG_CAPABILITY",
             details=("A job must never get a device node that gives access to something else.",),
             next_step="aliquot show",
         )

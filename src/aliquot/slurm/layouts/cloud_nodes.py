@@ -63,7 +63,11 @@ def siblings(
         raise ConfigError(f"invalid host name {host!r}", next_step="aliquot slurm siblings --help")
     twice = [str(each) for each, n in Counter(layouts).items() if n > 1]
     if twice or not layouts:
-        message = f"the layout {twice[0]} is given twice" if twice else "no layout is given"
+        message = (
+            f"the layout {twice[0]} is given twice"
+            if twice
+            else "no layout is given: give one --layout for each record"
+        )
         raise ConfigError(message, next_step="aliquot slurm families")
     if not 0 < shape.first_port <= 65536 - len(layouts):
         raise ConfigError(f"invalid first port {shape.first_port}: {len(layouts)} records need ports from 1 to 65535")

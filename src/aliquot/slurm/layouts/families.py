@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.planner.placement_search import arrangements
@@ -92,10 +93,15 @@ def parse_layout(family: Family, text: str) -> FeatureLayout:
         name, _, after = word.partition(":")
         match = _PART.fullmatch(name)
         count = decimal(match.group(1) if match else after or "1")
-        found = _profile(family, match.group(2) if match else name)
+        typed = match.group(2) if match else name
+        found = _profile(family, typed)
         if found is None or not count:
-            known = ", ".join(p.name for p in family.profiles)
-            raise FamilyError(f"{word!r} in the layout {text!r} is not a profile of {family.title}", details=(known,))
+            known = [p.name for p in family.profiles]
+            where = f"in the layout {text!r}"
+            sentence = f"{typed!r} {where} is not a profile of {family.title}{did_you_mean(typed, known)}"
+            if found is not None:
+                sentence = f"{word!r} {where} has no count from 1 up"
+            raise FamilyError(sentence, details=(f"it has {', '.join(known)}",), next_step="aliquot slurm families")
         # A GPU cannot have more instances than slices, and a huge count must not exhaust the memory.
         names += [found] * min(count, 2 * family.memory_slices)
     return ordered_layout(family, names)

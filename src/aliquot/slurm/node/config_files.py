@@ -306,4 +306,6 @@ def content(path: str) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise BlockedError(f"cannot read {path}: {error.strerror or error}", next_step=f"ls -l {path}") from error
+        raise BlockedError(
+            f"cannot read {path}: {error.strerror or error}", code="UNREADABLE", next_step=f"ls -l {path}"
+        ) from error

@@ -69,6 +69,7 @@ def _refuse_common(
     own = shlex.join(["aliquot", "slurm", "apply", "--node-name", name, *offered])
     raise BlockedError(
         f"Slurm node {theirs.name} already offers GPU {min(common)}: Slurm would allocate it to two jobs",
+        code="ALREADY_OFFERED",
         details=(
             f"If {name} is not this host's name in Slurm, set --node-name or SLURMD_NODENAME.",
             f"If {theirs.name} is to go, delete it first: scontrol delete nodename={theirs.name}",
@@ -83,11 +84,13 @@ def _refuse_slurmd(settings: SlurmNodeSettings, theirs: SlurmNodeSettings, dynam
     if settings.unit.removesuffix(".service") == theirs.unit.removesuffix(".service"):
         raise BlockedError(
             f"{settings.unit} runs the slurmd of {theirs.name}: {settings.name} needs its own unit",
+            code="SHARED_SLURMD",
             next_step=f"aliquot slurm apply --node-name {settings.name} --slurmd-unit slurmd@{settings.name}.service",
         )
     if dynamic and files.options_path(settings) == files.options_path(theirs):
         raise BlockedError(
             f"{files.options_path(settings)} has the options of {theirs.name}: {settings.name} needs its own file",
+            code="SHARED_SLURMD",
             next_step=f"aliquot slurm apply --node-name {settings.name} "
             f"--slurmd-options /etc/default/slurmd-{settings.name}",
         )
@@ -97,6 +100,7 @@ def _refuse_reboot(node: SlurmNode) -> None:
     if node.states & _REBOOTS:
         raise BlockedError(
             f"a reboot of {node.name} is requested: Slurm may start jobs on it as soon as it is back",
+            code="REBOOT_REQUESTED",
             details=(node.reason or "no reason given",),
             next_step=f"scontrol cancel_reboot {node.name}",
         )

@@ -53,6 +53,7 @@ def _make(node: CdiDeviceNode, root: str) -> bool:
     if node.major < 0:
         raise BlockedError(
             f"the kernel lists no device for {node.path}: check that the nvidia module is loaded",
+            code="NO_KERNEL_DEVICE",
             next_step="grep nvidia /proc/devices",
         )
     device = os.makedev(node.major, node.minor)
@@ -66,6 +67,7 @@ def _make(node: CdiDeviceNode, root: str) -> bool:
         is_now = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" if stat.S_ISCHR(found.st_mode) else "no device"
         raise BlockedError(
             f"{path} is not the driver's device ({is_now}, not {node.major}:{node.minor})",
+            code="FOREIGN_DEVICE",
             details=("It is left over from another load of the module, or was created manually.",),
             next_step=f"rm {path}",
         )

@@ -14,6 +14,8 @@ from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
 
+_REBOOT = "set the mode with: aliquot apply --mode-only; reboot the node, then run the command again"
+
 TURN_S = 60.0
 """Seconds to wait for another change of this host's GPUs."""
 
@@ -66,10 +68,16 @@ def _planned(desired: Desired, policy: Policy, context: SlurmChangeContext) -> I
     if made is None or not (made.changes or made.blocked):
         return inventory
     if made.reboots:
-        raise BlockedError(f"MIG mode of GPU {', '.join(made.reboots)} now changes only with a reboot")
+        raise BlockedError(
+            f"MIG mode of GPU {', '.join(made.reboots)} now changes only with a reboot",
+            code="NEEDS_REBOOT",
+            next_step=_REBOOT,
+        )
     outcome = apply(made, context.gpus, context.report)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == "reboot":
-        raise BlockedError("the change of the GPUs takes effect only after a reboot")
+        raise BlockedError(
+            "the change of the GPUs takes effect only after a reboot", code="NEEDS_REBOOT", next_step=_REBOOT
+        )
     return outcome.inventory

@@ -32,12 +32,13 @@ def feasible(change: SlurmChange, inventory: Inventory) -> Plan:
     made = plan(inventory, change.desired, change.policy)
     if made.blocked:
         first, *rest = made.blockers
-        error = BlockedError(first.message, details=tuple(b.message for b in rest), next_step=first.next_step)
-        error.code = first.rule
-        raise error
+        raise BlockedError(
+            first.message, code=first.rule, details=tuple(b.message for b in rest), next_step=first.next_step
+        )
     if made.reboots:
         raise BlockedError(
             f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot",
+            code="NEEDS_REBOOT",
             details=("Set the mode first (aliquot apply --mode-only), then let Slurm reboot the node.",),
             next_step=f"scontrol reboot ASAP nextstate=RESUME reason='aliquot: MIG mode' {settings.name}",
         )

@@ -49,11 +49,14 @@ def gpu_group(inventory: Inventory, pcis: Sequence[str] = ()) -> GpuGroup:
     """
     gpus = tuple(g for g in inventory.gpus if not pcis or g.pci in pcis)
     if not gpus:
-        raise BlockedError("this Slurm node has no GPU that can change its layout", next_step="aliquot show")
+        raise BlockedError(
+            "this Slurm node has no GPU that can change its layout", code="NO_LAYOUT", next_step="aliquot show"
+        )
     unfit = [f"GPU {g.index} ({g.product}): {why}" for g in gpus if (why := _unfit(g))]
     if unfit:
         raise BlockedError(
             f"not every GPU of this Slurm node can change its layout: {unfit[0]}",
+            code="NO_LAYOUT",
             details=tuple(unfit[1:]),
             next_step="name the GPUs that can: --capacity GPU",
         )
@@ -61,6 +64,7 @@ def gpu_group(inventory: Inventory, pcis: Sequence[str] = ()) -> GpuGroup:
     if len(kinds) > 1:
         raise BlockedError(
             f"no layout suits {' and '.join(kinds.values())}: their profiles differ",
+            code="NO_LAYOUT",
             next_step="name GPUs of one kind: --capacity GPU",
         )
     return GpuGroup(inventory.family(gpus[0]), gpus)

@@ -107,6 +107,7 @@ def _node(name: str, kind: NodeKind, context: SlurmChangeContext) -> SlurmNode |
     if kind == "dynamic" and not node.dynamic:
         raise BlockedError(
             f"{name} is neither in slurm.conf nor dynamic ({'+'.join(sorted(node.states))})",
+            code="NOT_IN_CONF",
             details=("Check that --conf-dir is the directory that slurmctld reads.",),
             next_step="scontrol show config | grep SLURM_CONF",
         )

@@ -70,6 +70,7 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
         context.sleep(waiting.POLL_S * 5)
     raise BlockedError(
         f"slurmctld does not have the new GRES of {record.name}",
+        code="NOT_RECONFIGURED",
         details=("Check that it was restarted, and that it reads the same slurm.conf (--push distributes it).",),
         next_step="restart slurmctld, then run: aliquot slurm apply --continue",
     )

@@ -98,7 +98,7 @@ class SlurmChange(msgspec.Struct, frozen=True):
 def checked(settings: SlurmNodeSettings) -> SlurmNodeSettings:
     """Return the settings. Raises UsageError if they are invalid on every host."""
     if not _NAME.fullmatch(settings.name):
-        raise UsageError(f"invalid Slurm node name {settings.name!r}", next_step="aliquot slurm apply --help")
+        raise UsageError(f"invalid Slurm node name {settings.name!r}: use letters, digits, '.', '_' or '-'")
     if bool(settings.start) != bool(settings.stop):
         raise UsageError(
             "--slurmd-start and --slurmd-stop need each other: use both commands, or the systemd unit",

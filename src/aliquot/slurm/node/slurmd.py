@@ -68,7 +68,9 @@ class SlurmdUnit:
         self.ready()
         notes = asyncio.run(Services(self._root, start_s=START_S).start(StoppedServices((StoppedUnit(self._unit),))))
         if notes:
-            raise BlockedError(f"slurmd does not start: {notes[0]}", next_step=f"systemctl status {self._unit}")
+            raise BlockedError(
+                f"slurmd does not start: {notes[0]}", code="SLURMD", next_step=f"systemctl status {self._unit}"
+            )
 
     def ready(self) -> None:
         from aliquot.hardware.systemd.bus import reachable
@@ -76,6 +78,7 @@ class SlurmdUnit:
         if not reachable(self._root):
             raise BlockedError(
                 "cannot restart slurmd: this host does not run systemd",
+                code="SLURMD",
                 details=("Give commands instead: --slurmd-stop and --slurmd-start",),
                 next_step="aliquot slurm apply --help",
             )
@@ -152,6 +155,7 @@ def _still_running(settings: SlurmNodeSettings, pid: int) -> BlockedError:
     working = f"p=$(cat {path} 2>/dev/null) || exit 0; kill $p; tail --pid=$p -f /dev/null"
     return BlockedError(
         f"--slurmd-stop ended, but slurmd of {settings.name} still runs (process {pid})",
+        code="SLURMD",
         details=(settings.stop, f"SlurmdPidFile of slurm.conf is {path}"),
         next_step=f"repeat the command with --slurmd-stop {shlex.quote(working)}",
     )
@@ -175,4 +179,4 @@ def run_shell(command: str, option: str, seconds: float, variables: dict[str, st
 
 
 def _failed(brief: str, command: str, output: str) -> BlockedError:
-    return BlockedError(brief, details=(command, *output.strip().splitlines()[-10:]), next_step=command)
+    return BlockedError(brief, code="SLURMD", details=(command, *output.strip().splitlines()[-10:]), next_step=command)

@@ -87,7 +87,12 @@ def _read_by_slurmd(record: ChangeRecord) -> None:
     except NoSlurmError:
         return
     if wrong:
-        raise BlockedError(f"slurmd reads the new gres.conf differently: {wrong[0]}", details=wrong[1:])
+        raise BlockedError(
+            f"slurmd reads the new gres.conf differently: {wrong[0]}",
+            code="READ_DIFFERENTLY",
+            details=wrong[1:],
+            next_step="aliquot slurm check",
+        )
 
 
 def _written_devices(expected: ExpectedGres) -> tuple[OfferedDevices, str]:

@@ -78,7 +78,7 @@ def undo_change(context: SlurmChangeContext, settings: SlurmNodeSettings | None 
 def _open(context: SlurmChangeContext, settings: SlurmNodeSettings | None) -> ChangeRecord:
     record = context.file.read()
     if record is None or record.status != "open":
-        raise BlockedError("no change of this node is in progress", next_step="aliquot slurm node")
+        raise BlockedError("no change of this node is in progress", code="NO_CHANGE", next_step="aliquot slurm node")
     return record if settings is None else replace(record, change=replace(record.change, settings=settings))
 
 
@@ -96,12 +96,20 @@ def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcom
             if record.undoing or isinstance(error, ApplyInterruptedError) or _is_incurable(record, error):
                 raise _stopped(record, context, error) from cause
             failure = error
-            for line in (f"failed: {error.brief}", *(f"  {each}" for each in error.details)):
-                context.report(line)
+            _report_failure(record, error, context)
             record = replace(record, undoing=True, why=error.brief)
             record = replace(record, phase=steps.route(record)[0])
             context.save(record, required=False)
     return _finish(record, context, failure)
+
+
+def _report_failure(record: ChangeRecord, error: AliquotError, context: SlurmChangeContext) -> None:
+    """Report a failure before its undo, which may take minutes. If nothing was touched, the error itself follows."""
+    if not record.touched:
+        context.report(f"{record.name}: nothing was changed")
+        return
+    for line in (f"failed: {error.brief}", *(f"  {each}" for each in error.details)):
+        context.report(line)
 
 
 def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
@@ -137,8 +145,10 @@ def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotEr
             node = waiting.fetch_node(record.name, context)
             if node is not None and not held_by_others(node):
                 context.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
+    why = (f"It was being undone because: {record.why}",) if record.undoing else ()
     error.details = (
         *error.details,
+        *why,
         *((f"This may help: {error.next_step}",) if error.next_step else ()),
         f"The change of {record.name} stopped at step '{record.phase}' and is on record; the node takes no jobs.",
         f"To undo it: aliquot slurm apply --undo --node-name {record.name}",

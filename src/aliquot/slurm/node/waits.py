@@ -249,6 +249,7 @@ def _unregistered(node: SlurmNode | None, record: ChangeRecord) -> BlockedError:
     if node is None or not (_fresh(node, record) or _refused_registration(node, record)):
         return BlockedError(
             f"slurmd did not register {record.name} within {REGISTER_S:.0f} s",
+            code="NOT_REGISTERED",
             details=("Its log has the reason: see SlurmdLogFile in slurm.conf.",),
             next_step="journalctl -u slurmd -n 50",
         )
@@ -256,10 +257,13 @@ def _unregistered(node: SlurmNode | None, record: ChangeRecord) -> BlockedError:
     state = "+".join(sorted(node.states))
     if _refused_registration(node, record) and node.reason and not is_our_reason(node.reason):
         return BlockedError(
-            f"{record.name} registered as {state}: {node.reason}", next_step=f"scontrol show node {record.name}"
+            f"{record.name} registered as {state}: {node.reason}",
+            code="NOT_REGISTERED",
+            next_step=f"scontrol show node {record.name}",
         )
     return BlockedError(
         f"{record.name} registered as {state} with {has} instead of {wanted}",
+        code="NOT_REGISTERED",
         details=tuple(filter(None, (node.reason,))),
         next_step=f"scontrol show node {record.name}",
     )
@@ -290,6 +294,7 @@ def resume_node(record: ChangeRecord, context: SlurmChangeContext) -> bool:
             refused = error
     raise refused or BlockedError(
         f"{record.name} becomes {'+'.join(sorted(node.states))} again after each resume",
+        code="NOT_RESUMED",
         details=tuple(filter(None, (node.reason,))),
         next_step=f"scontrol show node {record.name}",
     )

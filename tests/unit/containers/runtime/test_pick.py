@@ -140,3 +140,6 @@ def test_a_typing_error_of_a_profile_is_recognized() -> None:
     with pytest.raises(UsageError) as caught:
         parse_requests(["1g.5bg"])
     assert "did you mean 1g.5gb" in caught.value.details[0]
+    with pytest.raises(UsageError) as caught:
+        parse_requests(["1g.5bg"], lambda: ["1g.6gb", "4g.24gb"])
+    assert caught.value.details[0].endswith("(did you mean 1g.6gb?)")

@@ -79,7 +79,7 @@ def test_why_none_is() -> None:
 def test_while_it_is_being_opened_nothing_else_is_begun() -> None:
     found = made(replace(THREES, states=OFF | {"DRAIN"}, reason="aliquot: x"), ONES, target="h1-1g")
     assert found.action.verb != "done"
-    assert ask(found, "a100_1g.5gb").verdicts[0].sentence == "h1-1g is being opened and suits it"
+    assert ask(found, "a100_1g.5gb").verdicts[0].sentence == "the controller is opening h1-1g, which suits it"
     decision = ask(found, "a100_3g.20gb")
     assert not decision.swaps
     assert "h1-1g is being opened there" in decision.verdicts[0].why[0]

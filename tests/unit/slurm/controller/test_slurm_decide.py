@@ -23,6 +23,10 @@ def why(decision: SlurmDecision, job: int) -> str:
     return "\n".join([verdict.sentence, *verdict.why])
 
 
+def step(decision: SlurmDecision, job: int) -> str:
+    return next(v.next_step for v in decision.verdicts if v.job == job)
+
+
 def test_an_idle_record_is_cut_for_a_job_and_room_left_over_is_filled() -> None:
     cluster = toy("7g.40gb")
     cluster.submit("1g.5gb")
@@ -161,7 +165,7 @@ def test_rules_of_a_record() -> None:
     cluster.step()
     decision = cluster.step()
     assert "together with the instances that are held or must be kept" in why(decision, 2)
-    assert "together with the instances that are held or must be kept" in why(decision, 3)
+    assert "the settings allow no 7g.40gb there (profiles)" in why(decision, 3)
     untouched = toy("7g.40gb", rules=Rules(untouched=True))
     untouched.submit("1g.5gb")
     assert "untouched" in why(untouched.step(), 1)
@@ -179,7 +183,7 @@ def test_rules_of_a_partition() -> None:
     cluster.submit("1g.5gb")
     cluster.submit("3g.20gb")
     decision = cluster.step()
-    assert "does not allow 1g.5gb" in why(decision, 1)
+    assert "the settings allow partition all no 1g.5gb" in why(decision, 1)
     assert state(decision, 2) == "cut"
 
 
@@ -225,7 +229,41 @@ def test_jobs_for_what_no_gpu_has_are_reported() -> None:
     cluster = toy("7g.40gb")
     cluster.submit("9g.90gb")
     decision = cluster.step()
-    assert why(decision, 1).startswith("no GPU of the managed nodes supports 9g.90gb")
+    assert why(decision, 1).startswith(
+        "no GPU of the managed nodes supports 9g.90gb; they support 1g.10gb, 1g.5gb, 1g.5gb+me, 2g.10gb, 3g.20gb, 4g"
+    )
+    assert "n0: its GPUs do not support 9g.90gb" in why(decision, 1)
+    assert step(decision, 1) == "scontrol show job 1"
+
+
+def test_a_type_that_the_settings_do_not_allow_is_reported_by_the_key() -> None:
+    cluster = toy("7g.40gb", rules=Rules(profiles=("3g.20gb",)))
+    cluster.submit("1g.5gb")
+    assert "n0: the settings allow no 1g.5gb there (profiles)" in why(cluster.step(), 1)
+
+
+def test_the_next_command_is_about_the_nodes_that_keep_a_job_waiting() -> None:
+    cluster = toy("7g.40gb", "7g.40gb")
+    for _ in cluster.nodes:
+        cluster.submit("7g.40gb", seconds=1000)
+    cluster.step()
+    waiting = cluster.submit("1g.5gb")
+    assert step(cluster.decide(), waiting.id) == "squeue --nodelist=n0,n1", "jobs end by themselves"
+    cluster.nodes["n1"].states |= {"DRAIN"}
+    cluster.nodes["n1"].reason = "disk"
+    assert step(cluster.decide(), waiting.id) == "scontrol show node n1", "an operator has drained it"
+    cluster.history = cluster.history.with_failure(cluster.now, "n0", "slurmd did not start")
+    assert step(cluster.decide(), waiting.id) == "aliquot slurm node --node-name n0", "a change failed"
+
+
+def test_the_next_command_reaches_a_node_as_the_controller_does() -> None:
+    cluster = toy("7g.40gb")
+    (host,) = cluster.settings.hosts
+    reached = msgspec.structs.replace(host, reach=("ssh", "root@gpu 1"))
+    cluster.settings = msgspec.structs.replace(cluster.settings, hosts=(reached,))
+    cluster.history = cluster.history.with_failure(cluster.now, "n0", "slurmd did not start")
+    job = cluster.submit("1g.5gb")
+    assert step(cluster.decide(), job.id) == "ssh 'root@gpu 1' aliquot slurm node --node-name n0"
 
 
 def test_what_fails_is_tried_again_later_and_later() -> None:
@@ -248,7 +286,7 @@ def test_a_job_behind_others_brings_nothing_about_where_they_can_be_served() -> 
     behind = cluster.submit("1g.5gb", priority=10)
     decision = cluster.step()
     assert state(decision, behind.id) == "waits"
-    assert "other jobs come first" in why(decision, behind.id)
+    assert "Slurm lets other jobs go first" in why(decision, behind.id)
     for _ in range(4):
         cluster.step()
     assert behind.running or behind.done

@@ -80,10 +80,16 @@ def test_reasons_that_they_are_not_an_answer_to(reason: str) -> None:
 
 
 def test_jobs_that_are_left_alone() -> None:
-    assert "held" in queue(replace(JOB, priority=0, reason="JobHeldUser")).unserved[0].why
-    assert "its start time is in the future" in queue(replace(JOB, eligible=101)).unserved[0].why
-    assert "not UP" in queue(JOB, up=False).unserved[0].why
-    assert "reservation" in queue(replace(JOB, reservation="friday")).unserved[0].why
+    for job, up, why, step in (
+        (replace(JOB, priority=0, reason="JobHeldUser"), True, "it is held (JobHeldUser)", f"release {JOB.id}"),
+        (replace(JOB, eligible=101), True, "its start time is in the future, in 1 s", ""),
+        (JOB, False, "is not UP in Slurm", f"show partition {JOB.partitions[0]}"),
+        (replace(JOB, reservation="friday 13"), True, "the reservation friday 13", "show reservation 'friday 13'"),
+        (replace(JOB, reason="Dependency"), True, "that no layout changes: Dependency", f"show job {JOB.id}"),
+    ):
+        (found,) = queue(job, up=up).unserved
+        assert why in found.why
+        assert found.next_step == (step and f"scontrol {step}")
     assert "no GPU type" in queue(replace(JOB, requested=(("node", Gres("gpu", "", 1)),))).unserved[0].why
     assert queue(replace(JOB, state="RUNNING"), replace(JOB, requested=())) == JobQueue()
 

@@ -61,6 +61,16 @@ def test_what_is_no_layout_is_refused_with_the_profiles_that_there_are(text: str
     with pytest.raises(fam.FamilyError) as refused:
         layout(text)
     assert "3g.20gb" in refused.value.details[0]
+    assert refused.value.next_step == "aliquot slurm families"
+
+
+def test_a_misspelt_profile_of_a_layout_is_named_without_its_count_and_with_similar_ones() -> None:
+    with pytest.raises(fam.FamilyError) as refused:
+        layout("mig_2x3g.21gb")
+    assert refused.value.brief.startswith("'3g.21gb' in the layout 'mig_2x3g.21gb' is not a profile of A100")
+    assert refused.value.brief.endswith("(did you mean 3g.20gb or 4g.20gb or 2g.10gb?)")
+    with pytest.raises(fam.FamilyError, match=r"'3g\.20gb:0' in the layout '3g\.20gb:0' has no count from 1 up"):
+        layout("3g.20gb:0")
 
 
 def test_layouts_of_differing_numbers_are_no_family() -> None:

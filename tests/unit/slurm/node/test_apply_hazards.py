@@ -398,6 +398,32 @@ def test_a_failure_is_reported_with_its_last_words(host: Host) -> None:
     assert "  slurmd: no such plugin" in host.messages
 
 
+def test_a_change_that_is_refused_after_draining_leaves_its_reason_to_the_error(host: Host) -> None:
+    def refuses() -> None:
+        raise BusyError("n1 cannot be changed now: job 7 came", details=("job 7 of bob",), next_step="squeue")
+
+    host.at("wait", refuses)
+    with pytest.raises(BusyError, match="job 7 came") as refused:
+        host.apply("0", HALVES)
+    assert refused.value.details == ("job 7 of bob",)
+    assert not [line for line in host.messages if "job 7" in line], "the error is printed once, at the end"
+    assert host.messages[-2:] == ["n1: nothing was changed", "n1 takes jobs again"]
+
+
+def test_an_undo_that_fails_keeps_the_reason_for_the_undo(host: Host) -> None:
+    def fails() -> None:
+        raise BlockedError("the first reason")
+
+    def fails_again() -> None:
+        raise BlockedError("the second reason")
+
+    host.at("files", fails_again)
+    host.at("files", fails)
+    with pytest.raises(BlockedError, match="the second reason") as stopped:
+        host.apply("0", HALVES)
+    assert "It was being undone because: the first reason" in stopped.value.details
+
+
 def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> None:
     def fails() -> None:
         raise SlurmUnavailableError("slurmctld does not answer", next_step="scontrol ping")

@@ -12,7 +12,7 @@ from aliquot.core.config.file import MIG_PARTED, ConfigEntry, ConfigFile
 from aliquot.core.config.formats.device_entries import DeviceEntryReader
 from aliquot.core.config.select.selector import Selector
 from aliquot.core.config.text.instance_request import MAX_COUNT, InstanceRequest
-from aliquot.core.config.text.node_reader import Field, describe_node, repeated_requests
+from aliquot.core.config.text.node_reader import Field, ProfileNames, describe_node, repeated_requests
 from aliquot.core.config.text.yaml_nodes import Node, Scalar, YamlDocument
 from aliquot.core.model.profile import ProfileName
 
@@ -23,7 +23,7 @@ _FALSE = {"n", "N", "no", "No", "NO", "off", "Off", "OFF"}
 _KEYS = ("devices", "device-filter", "mig-enabled", "mig-devices")
 
 
-def read(document: YamlDocument, source: str, *, compat: bool, profiles: tuple[str, ...] = ()) -> ConfigFile:
+def read(document: YamlDocument, source: str, *, compat: bool, profiles: ProfileNames) -> ConfigFile:
     """Read a document. Raises ConfigError with all errors."""
     reader = _MigParted(source, compat)
     reader.profile_hints = profiles

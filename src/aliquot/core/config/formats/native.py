@@ -15,7 +15,7 @@ from aliquot.core.config.formats.native_vgpu import MIXED, read_flag, read_mixed
 from aliquot.core.config.select.overlaps import certain_overlaps
 from aliquot.core.config.select.selector import ALL, MAX_INDEX, Filter, Selector, index_list, product_key
 from aliquot.core.config.text.instance_request import MAX_COUNT, InstanceRequest, parse_instance_request
-from aliquot.core.config.text.node_reader import YamlReader, describe_node, repeated_requests
+from aliquot.core.config.text.node_reader import ProfileNames, YamlReader, describe_node, repeated_requests
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar, YamlDocument
 from aliquot.core.model.ids import device_filter, pci_address
 
@@ -23,7 +23,7 @@ AT_LEAST = "at-least"
 _TERMS = ("product", "index", "uuid", "pci", "device-filter")
 
 
-def read(document: YamlDocument, source: str, *, compat: bool, profiles: tuple[str, ...] = ()) -> ConfigFile:
+def read(document: YamlDocument, source: str, *, compat: bool, profiles: ProfileNames) -> ConfigFile:
     """Read a document. Raises ConfigError with all errors. ``compat`` only changes how overlapping entries count."""
     reader = _Native(source)
     reader.profile_hints = profiles

@@ -10,18 +10,18 @@ from shlex import join
 import msgspec
 
 from aliquot.core.config.file import MIG, NATIVE, PASSTHROUGH, VGPU, ConfigEntry, ConfigFile
-from aliquot.core.config.select.gpu_selection import parse_gpu_words
+from aliquot.core.config.select.gpu_selection import parse_gpu_words, select_gpus
 from aliquot.core.config.select.named_config import select
-from aliquot.core.config.select.profile_lookup import names_of_node
+from aliquot.core.config.select.profile_lookup import names_of_gpus
 from aliquot.core.config.select.selector import ALL, Selector, product_key
 from aliquot.core.config.text.diagnostics import Diagnostics
 from aliquot.core.config.text.instance_request import InstanceRequest, parse_instance_request
-from aliquot.core.config.text.node_reader import catalog_names, did_you_mean
+from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.core.config.text.vgpu_request import NONE, VgpuRequest, comma_separated, parse_vgpu_request
 from aliquot.core.config.text.yaml_nodes import TextPosition
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.errors import ConfigError
+from aliquot.errors import ConfigError, NoSuchGpuError
 
 
 def adhoc(
@@ -42,9 +42,7 @@ def adhoc(
     One of three must be given. ``mig``: each is ``disabled``, ``empty`` or requests separated by commas. ``vgpu``: each
     is ``none`` or types with counts; ``mixed_size`` requests mixed-size mode, None means "as it is". ``passthrough``.
     One text is for all the GPUs; several need as many ``--gpu``. ``source`` is what errors call the texts: by default
-    the option, "" for the only text of a form.
-
-    Raises ConfigError with all errors, each with its column.
+    the option, "" for the only text of a form. Raises ConfigError with all errors, each with its column.
     """
     given = [name for name, present in ((MIG, mig), (VGPU, vgpu), (PASSTHROUGH, passthrough is not None)) if present]
     if not given:
@@ -61,16 +59,19 @@ def adhoc(
     source = f"--{share}" if source is None else source
     entries: list[ConfigEntry] = []
     for n, text in enumerate(texts):
-        wanted = _entry(share, text, mixed_size, inventory, source)
-        for target in targets if len(texts) == 1 else targets[n : n + 1]:
-            entries += [msgspec.structs.replace(wanted, selector=s) for s in selectors(target, inventory)]
+        mine = targets if len(texts) == 1 else targets[n : n + 1]
+        wanted = _entry(share, text, mixed_size, inventory, mine, source)
+        found = (selector for target in mine for selector in selectors(target, inventory))
+        entries += [msgspec.structs.replace(wanted, selector=selector) for selector in found]
     return select(ConfigFile(source, NATIVE, {"": tuple(entries)}), None, inventory)
 
 
-def _entry(share: str, text: str, mixed_size: bool | None, inventory: Inventory, source: str) -> ConfigEntry:
+def _entry(
+    share: str, text: str, mixed_size: bool | None, inventory: Inventory, targets: Sequence[str], source: str
+) -> ConfigEntry:
     """Return the request of one text as an entry for all GPUs."""
     if share == MIG:
-        mig, requests = instance_requests(text, inventory, source)
+        mig, requests = instance_requests(text, inventory, targets, source)
         return ConfigEntry(ALL, mig, requests, 0, 0)
     if share == VGPU:
         return ConfigEntry(ALL, False, (), 0, 0, VGPU, _types(text, source), mixed_size)
@@ -111,8 +112,12 @@ def selectors(text: str, inventory: Inventory) -> list[Selector]:
         ) from None
 
 
-def instance_requests(text: str, inventory: Inventory, source: str) -> tuple[bool, tuple[InstanceRequest, ...]]:
-    """Return whether a text requests MIG mode, and the instances. Raises ConfigError with all errors of ``source``."""
+def instance_requests(
+    text: str, inventory: Inventory, targets: Sequence[str], source: str
+) -> tuple[bool, tuple[InstanceRequest, ...]]:
+    """Return whether a text requests MIG mode, and the instances. Raises ConfigError with all errors of ``source``, and
+    with similar names that the targets have: words for GPUs, or none for all GPUs.
+    """
     if text.strip() == "disabled":
         return False, ()
     if text.strip() == "empty":
@@ -124,10 +129,19 @@ def instance_requests(text: str, inventory: Inventory, source: str) -> tuple[boo
             found.append(parse_instance_request(part, 0, column))
         except ValueError as error:
             diagnostics.next_step = "aliquot profiles"
-            hint = did_you_mean(part.partition("@")[0].partition("*")[0], names_of_node(inventory) or catalog_names())
+            names = names_of_gpus(inventory, _targeted(inventory, targets))
+            hint = did_you_mean(part.partition("@")[0].partition("*")[0], names)
             diagnostics.add(TextPosition(0, column), f"{error}{hint}")
     diagnostics.check()
     return True, tuple(found)
+
+
+def _targeted(inventory: Inventory, targets: Sequence[str]) -> tuple[Gpu, ...]:
+    """Return the GPUs that the words name, or all of them: wrong words are reported later."""
+    try:
+        return select_gpus(inventory, targets) if targets else inventory.gpus
+    except NoSuchGpuError:
+        return inventory.gpus
 
 
 def _types(text: str, source: str) -> tuple[VgpuRequest, ...]:

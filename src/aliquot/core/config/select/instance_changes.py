@@ -63,7 +63,7 @@ class _InstanceChange:
         self.typed_gpus = gpus
         self.options = _options(texts)
         self.inventory = inventory
-        self.kinds = {option: _kinds(option, each, inventory) for option, each in texts.items()}
+        self.kinds = {option: _kinds(option, each, inventory, gpus) for option, each in texts.items()}
         if not any(self.kinds.values()):
             raise ConfigError("no change is requested: name a profile, for example --add 1g.10gb")
         self.option = next(option for option, kinds in self.kinds.items() if kinds)
@@ -170,11 +170,11 @@ def _options(texts: dict[str, Sequence[str]]) -> list[str]:
     return [word for option, each in texts.items() for text in each for word in (f"--{option}", text)]
 
 
-def _kinds(option: str, texts: Sequence[str], inventory: Inventory) -> tuple[InstanceRequest, ...]:
+def _kinds(option: str, texts: Sequence[str], inventory: Inventory, gpus: Sequence[str]) -> tuple[InstanceRequest, ...]:
     """Return the distinct instances that the texts request, each with its total count."""
     merged: dict[object, InstanceRequest] = {}
     for text in texts:
-        _, requests = instance_requests(text, inventory, f"--{option}")
+        _, requests = instance_requests(text, inventory, gpus, f"--{option}")
         if not requests:
             raise ConfigError(f"--{option} {text!r}: name profiles with counts, for example 1g.10gb:2")
         for request in requests:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from aliquot.core.config.text.instance_request import InstanceRequest
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import ComputeProfile, Family, Profile
-from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.profile import ProfileName
 
 
@@ -69,10 +69,10 @@ def families_with_profile(inventory: Inventory, request: InstanceRequest) -> tup
     return tuple(dict.fromkeys(titles))
 
 
-def names_of_node(inventory: Inventory) -> list[str]:
-    """Return the names of GPU instance profiles that the GPUs of a node have."""
+def names_of_gpus(inventory: Inventory, gpus: Iterable[Gpu]) -> list[str]:
+    """Return the names of GPU instance profiles that some GPUs of a node have."""
     found: set[str] = set()
-    for gpu in inventory.gpus:
+    for gpu in gpus:
         with suppress(KeyError):
             found |= {p.name for p in inventory.family(gpu).profiles}
     return sorted(found)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from aliquot.core.config.text.diagnostics import Diagnostics, Marked
 from aliquot.core.config.text.instance_request import InstanceRequest
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar, YamlDocument
 
 Field = tuple[Scalar, Node]
+ProfileNames = Callable[[], Sequence[str]]
+"""Returns profile names for hints."""
 
 
 def describe_node(node: Node) -> str:
@@ -26,15 +28,21 @@ def describe_node(node: Node) -> str:
     return f"the text {node.text[:60]!r}"
 
 
-class YamlReader:
-    """A reader that collects errors, so that one pass finds them all. ``profile_hints`` are the names that hints
-    suggest; empty means every known one.
-    """
+def catalog_names() -> list[str]:
+    """Return every profile name of the catalog."""
+    from aliquot.core.model import catalog
 
-    profile_hints: tuple[str, ...] = ()
+    return sorted({p.name for name in catalog.family_names() for p in catalog.family(name).profiles})
+
+
+class YamlReader:
+    """A reader that collects errors, so that one pass finds them all. ``profile_hints`` returns the names that hints
+    suggest, and is called only for a name that is wrong.
+    """
 
     def __init__(self, source: str) -> None:
         self.diagnostics = Diagnostics(source)
+        self.profile_hints: ProfileNames = catalog_names
 
     def duplicates(self, document: YamlDocument) -> None:
         for mark, sentence in document.duplicates:
@@ -94,7 +102,7 @@ class YamlReader:
 
     def bad_profile(self, at: Marked, error: ValueError, text: str) -> None:
         self.diagnostics.next_step = "aliquot profiles"
-        self.diagnostics.add(at, f"{error}{did_you_mean(text, self.profile_hints or catalog_names())}")
+        self.diagnostics.add(at, f"{error}{did_you_mean(text, self.profile_hints())}")
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
@@ -109,13 +117,6 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
         return "" if word in known else f" (did you mean {same[0]}?)"
     found = [] if len(word) > 64 else get_close_matches(word, known, n=3, cutoff=0.6)
     return f" (did you mean {' or '.join(found)}?)" if found else ""
-
-
-def catalog_names() -> list[str]:
-    """Return every profile name of the catalog."""
-    from aliquot.core.model import catalog
-
-    return sorted({p.name for name in catalog.family_names() for p in catalog.family(name).profiles})
 
 
 def repeated_requests(requests: Iterable[InstanceRequest]) -> list[InstanceRequest]:

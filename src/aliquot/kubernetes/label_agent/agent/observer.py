@@ -259,10 +259,18 @@ class Observer:
             return _read_source(self._setup.clients_file).text, self._setup.clients_file
         if data is None:
             if settings.clients_map:
-                raise BlockedError(f"ConfigMap {self._informer.namespace}/{name} does not exist")
+                raise BlockedError(
+                    f"ConfigMap {self._informer.namespace}/{name} does not exist",
+                    code="NO_CONFIG_MAP",
+                    next_step=f"kubectl -n {self._informer.namespace} get configmaps",
+                )
             return None, "the default list"
         if "clients.yaml" not in data:
-            raise BlockedError(f"ConfigMap {self._informer.namespace}/{name} has no key clients.yaml")
+            raise BlockedError(
+                f"ConfigMap {self._informer.namespace}/{name} has no key clients.yaml",
+                code="NO_CONFIG_MAP",
+                next_step=f"kubectl -n {self._informer.namespace} edit configmap {name}",
+            )
         return data["clients.yaml"], f"ConfigMap {self._informer.namespace}/{name}"
 
 

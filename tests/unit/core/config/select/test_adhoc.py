@@ -98,6 +98,23 @@ def test_faults_carry_the_column() -> None:
     assert caught.value.details[0].startswith("--mig column 9: no GPU has a profile 9g.5gb")
 
 
+def test_similar_names_are_those_of_the_selected_gpus() -> None:
+    node = inventory("a30", "h100-80gb-hbm3", "tesla-t4")
+    for gpu, similar in (("0", "1g.6gb"), ("1", "1g.10gb")):
+        with pytest.raises(ConfigError) as requested:
+            adhoc([gpu], ["1g.7gbb"], node)
+        with pytest.raises(ConfigError) as added:
+            add_and_remove([gpu], ["1g.7gbb"], [], node)
+        have = {p.name for p in node.family(node.gpus[int(gpu)]).profiles}
+        for error in (requested.value, added.value):
+            hint = error.details[0].partition("did you mean ")[2]
+            assert similar in hint
+            assert set(hint.rstrip("?)").split(" or ")) <= have
+    with pytest.raises(ConfigError) as caught:
+        adhoc(["2"], ["1g.6gbb"], node)
+    assert "did you mean" not in caught.value.details[0], "that GPU has no MIG"
+
+
 def test_attributes_with_commas_stay_together() -> None:
     with pytest.raises(ConfigError) as caught:
         adhoc(["0"], ["1g.5gb+me,gfx,2g.10gb"], NODE)
