@@ -71,6 +71,7 @@ def check_input(args: Args) -> CheckInput:
         local_node=local_name,
         absent=_absent(args, given, inventories, local_name),
         modes=_modes(args, inventories),
+        order_file=_order_file(folder),
         live=_live(args, given) if args.live else None,
     )
 
@@ -99,6 +100,16 @@ def _files(folder: str) -> list[Conf | None]:
     if found[0] is None and found[1] is None:
         raise ConfigError(f"{folder} has neither slurm.conf nor gres.conf", next_step=_NEXT)
     return found
+
+
+def _order_file(folder: str) -> str | None:
+    from aliquot.slurm.files.slot_board import ORDER_FILE
+
+    try:
+        with open(os.path.join(folder, ORDER_FILE), errors="replace") as file:
+            return file.read(1)
+    except OSError:
+        return None
 
 
 def _version(args: Args) -> Version | None:

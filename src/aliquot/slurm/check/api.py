@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from aliquot.slurm.check import detect, devices, features, host_gpus, numbers, settings
+from aliquot.slurm.check import detect, devices, features, host_gpus, numbers, settings, slots
 from aliquot.slurm.check import fence as fenced
 from aliquot.slurm.check import scripts as script
 from aliquot.slurm.check import slurmctld as live
@@ -30,6 +30,8 @@ RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     fenced.administrators,
     fenced.allocatable_fences,
     fenced.missing,
+    slots.order,
+    slots.pads,
     detect.words,
     detect.nodes,
     detect.flags,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from aliquot.slurm.check import minors
+from aliquot.slurm.check import minors, slots
 from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, SlurmRule, error, warning
 from aliquot.slurm.check.minors import MigCapability
 from aliquot.slurm.conf.gres import GresLine
@@ -38,8 +38,11 @@ class GresAccess(msgspec.Struct, frozen=True):
 
 
 def gres_accesses(line: GresLine) -> Iterator[GresAccess]:
-    """Yield the device access of each GRES of a line."""
-    for files in line.devices:
+    """Yield the device access of each GRES of a line. Pads of a slot board stand for no device.
+
+    The other records of a board begin with a marker, which gives access to nothing.
+    """
+    for files in () if slots.is_pad(line) else line.devices:
         caps = [m for m in map(minors.capability_minor, files) if m is not None]
         known = [(m, minors.capability(m)) for m in caps]
         yield GresAccess(

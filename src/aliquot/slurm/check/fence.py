@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from aliquot.slurm.check import minors
+from aliquot.slurm.check import minors, slots
 from aliquot.slurm.check.detect import kind
 from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
 from aliquot.slurm.conf.gres import GresLine
@@ -77,8 +77,11 @@ def _has_instances(inputs: CheckInput, name: str, group: NodeGroup) -> bool:
 
 
 def _capabilities(fenced: dict[str, list[GresLine]], name: str, group: NodeGroup) -> set[int | None]:
-    """Return the minors of the capabilities in the node's fence; None for other files."""
-    return {minors.capability_minor(file) for line in _fence_lines(fenced, name, group) for file in line.files}
+    """Return the minors of the capabilities in the node's fence, or in its pads; None for other files."""
+    pads = [line for line in group.gres if slots.is_pad(line)]
+    return {
+        minors.capability_minor(file) for line in (*_fence_lines(fenced, name, group), *pads) for file in line.files
+    }
 
 
 def _unfenced_admin(inputs: CheckInput, group: NodeGroup, unfenced: list[int]) -> SlurmFinding:

@@ -32,9 +32,10 @@ _CloudRule = Literal["CLOUD_NO_FILE", "SIBLINGS_OPEN", "SIBLINGS_PORT"]
 _DeviceRule = Literal["FILE_MISSING", "HALF_INSTANCE", "LONE_CAPABILITY", "MIXED_INSTANCES", "SAME_DEVICE"]
 _GpuRule = Literal["NOT_OFFERED", "NOT_WHOLE", "NO_SUCH_GPU", "NO_SUCH_INSTANCE", "SHARED_BY_NODES"]
 _TypeRule = Literal["SAME_TYPE_ID", "UNKNOWN_TYPE", "WRONG_MINOR", "WRONG_TYPE"]
+_SlotRule = Literal["SLOT_ORDER", "SLOT_PADS"]
 _LiveRule = Literal["INSTANCE_IN_USE", "NODE_INVALID", "REGISTERED", "SLURMD_ALONE", "STALE_CONTROLLER", "STALE_SLURMD"]
 _ConfRule = Literal[_FenceRule, _DetectRule, _DetectWordRule, _CountRule, _LineRule, _FlagRule, _FileRule, _SettingRule]
-SlurmRule = Literal[_ConfRule, _FeatureRule, _CloudRule, _DeviceRule, _GpuRule, _TypeRule, _LiveRule]
+SlurmRule = Literal[_ConfRule, _FeatureRule, _CloudRule, _DeviceRule, _GpuRule, _TypeRule, _SlotRule, _LiveRule]
 
 
 class SlurmFinding(msgspec.Struct, frozen=True):
@@ -103,6 +104,8 @@ class CheckInput(msgspec.Struct, frozen=True, dict=True):
     """Device files that this host lacks."""
     modes: Mapping[int, int] = {}
     """File modes of the administrators' capabilities on this host, by minor."""
+    order_file: str | None = None
+    """The content of the file by which slurmd sorts the records of a slot board; None if it does not exist."""
     live: LiveState | None = None
     scripts: tuple[ConfSource, ...] = ()
 

@@ -19,6 +19,7 @@ from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import GresEntry, entries
 from aliquot.slurm.conf.gres import GresLine
 from aliquot.slurm.conf.statements import ConfPair
+from aliquot.slurm.files.slot_board import PAD
 
 MOST = 1024
 _CASE_SINCE, _SEVERAL_SINCE = Version(23, 11), Version(21, 8)
@@ -189,7 +190,7 @@ def _by_type(
 
 def _whole_and_mig(pair: ConfPair, wanted: tuple[GresEntry, ...], group: NodeGroup) -> Iterator[SlurmFinding]:
     """Report whole GPUs in ``Gres=`` that gres.conf only offers as MIG devices."""
-    whole = [e for e in wanted if e.count and not _PROFILE.search(e.type)]
+    whole = [e for e in wanted if e.count and e.type != PAD and not _PROFILE.search(e.type)]
     mig = [e for e in wanted if e.count and _PROFILE.search(e.type)]
     every = [gres for line in group.gres for gres in gres_accesses(line)]
     sliced = {gpu for g in every if g.is_mig for gpu in (*g.gpus, *(c.gpu for c in g.capabilities))}

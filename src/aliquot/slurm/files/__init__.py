@@ -1,1 +1,1 @@
-"""Content of Slurm's files: gres.conf, node lines, helpers.conf, and our managed block."""
+"""Content of Slurm's files: gres.conf, node lines, slot boards, helpers.conf, and our managed block."""

@@ -17,16 +17,20 @@ import msgspec
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.errors import NoSlurmError
 from aliquot.slurm.client.gres_text import GresError
+from aliquot.slurm.conf.hosts import expand_leniently
 from aliquot.slurm.files import fence
 from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.files.node_line import NAME
+from aliquot.slurm.files.slot_board import is_marker
 
 if TYPE_CHECKING:
     from aliquot.foundation.bounded_process import ProcessResult
 
 BOUND_S = 30.0
 _LISTED = re.compile(r"Gres Name=(\S+) Type=(\S+) Count=(\d+) .*?File=(\S+)")
-_DEVICE = re.compile(r"(?<=[=,])/[^\s,]*nvidia[^\s,]*")
+_DEVICE = re.compile(r"(?<=[=,])/[^\s,]*(?:nvidia|/slot)(?:\[[^\]]*\]|[^\s,\[])*")
+"""A device node of gres.conf, or a host list of them (``nvidia-cap[1-2,7]``)."""
+_OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 _HARMLESS = (
     "not a valid character or block device",  # our own stand-ins
     "Domain socket directory",  # the spool folder of a daemon that does not run
@@ -69,8 +73,8 @@ def parse(
         os.chmod(folder, 0o755)
         texts = dict(files)
         missing = sorted({p for p in _device_files(texts.get("gres.conf", "")) if not os.path.exists(p)})
-        if not real:
-            texts["gres.conf"] = _with_stand_ins(texts.get("gres.conf", ""), missing, folder)
+        if not real and missing:
+            texts["gres.conf"] = _with_stand_ins(texts["gres.conf"], missing, folder)
         for name, text in texts.items():
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
@@ -148,17 +152,29 @@ def out_of_order(expected: OfferedDevices, parsed: ParsedFiles) -> bool:
 def _device_files(gres: str) -> Iterator[str]:
     for line in gres.splitlines():
         if not line.lstrip().startswith("#"):
-            yield from _DEVICE.findall(line)
+            for word in _DEVICE.findall(line):
+                yield from expand_leniently(word)
 
 
 def _with_stand_ins(gres: str, missing: Iterable[str], folder: str) -> str:
-    """Return gres.conf with empty files in place of missing device nodes, and create these files."""
+    """Return gres.conf with empty files in place of missing device nodes, and create these files.
+
+    The markers of a slot board are replaced all or none, because slurmd sorts by their paths.
+    """
     absent = set(missing)
-    for path in absent:
-        os.makedirs(os.path.dirname(folder + path), exist_ok=True)
-        with open(folder + path, "w"):
-            pass
-    return _DEVICE.sub(lambda found: folder + found[0] if found[0] in absent else found[0], gres)
+    markers = any(is_marker(path) for path in absent)
+
+    def replaced(found: re.Match[str]) -> str:
+        paths = expand_leniently(found[0])
+        if not absent.intersection(paths) and not (markers and is_marker(paths[0])):
+            return found[0]
+        for path in paths:
+            os.makedirs(os.path.dirname(folder + path), exist_ok=True)
+            with open(folder + path, "w"):
+                pass
+        return folder + found[0]
+
+    return _DEVICE.sub(replaced, gres)
 
 
 def _run(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
@@ -199,4 +215,4 @@ def listed_devices(output: str) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
     """Parse the GPUs in the output of ``slurmd -G``: type, count and device files."""
     found = (_LISTED.search(line) for line in output.splitlines())
     mine = (match for match in found if match and match[1] == NAME)
-    return tuple(("" if m[2] == "(null)" else m[2], int(m[3]), tuple(m[4].split(","))) for m in mine)
+    return tuple(("" if m[2] == "(null)" else m[2], int(m[3]), tuple(_OUTER_COMMA.split(m[4]))) for m in mine)
