@@ -17,9 +17,11 @@ from msgspec.structs import replace
 from aliquot.core.engine.context import ExecutionContext as Gpus
 from aliquot.errors import BlockedError, LockedError
 from aliquot.slurm.client import gres_text as grestext
-from aliquot.slurm.client.errors import NoNodeError, NoSlurmError
+from aliquot.slurm.client.errors import NoNodeError, NoSlurmError, RefusedError
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.conf import files as conf
+from aliquot.slurm.conf.nodes import node_lines
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.node import device_nodes as devices
 from aliquot.slurm.node import host_facts
@@ -48,13 +50,15 @@ class Cluster:
         self.members: dict[str, set[str]] = {"all": {"n1"}}
         self.calls: list[str] = []
         self.before: Callable[[str], None] = lambda call: None
+        self.conf: Path | None = None
+        self.release = Version(24, 11, 5)
 
     def _call(self, what: str) -> None:
         self.calls.append(what)
         self.before(what)
 
     def version(self) -> Version:
-        return Version(24, 11, 5)
+        return self.release
 
     def settings(self) -> dict[str, str]:
         return {}
@@ -78,6 +82,34 @@ class Cluster:
 
     def reservations(self) -> tuple[SlurmReservation, ...]:
         return tuple(self.reserved)
+
+    def reserve(self, reservation: str, node: str, minutes: int) -> None:
+        self._call(f"reserve {node}")
+        if any(each.name == reservation for each in self.reserved):
+            raise RefusedError("Slurm refused: Duplicate reservation name")
+        flags = ("MAINT", "IGNORE_JOBS", "SPEC_NODES")
+        self.reserved.append(SlurmReservation(reservation, (node,), flags, 1000, 1000 + 60 * minutes))
+
+    def extend_reservation(self, reservation: str) -> None:
+        self._call(f"extend {reservation}")
+        if not any(each.name == reservation for each in self.reserved):
+            raise RefusedError("Slurm refused: Requested reservation is invalid")
+        year = 365 * 86400
+        self.reserved = [replace(r, end=r.start + year) if r.name == reservation else r for r in self.reserved]
+
+    def delete_reservation(self, reservation: str) -> None:
+        self._call(f"release {reservation}")
+        self.reserved = [each for each in self.reserved if each.name != reservation]
+
+    def reconfigure(self) -> None:
+        """Read slurm.conf again: the slurmd of each node that it names registers with the GRES of its line."""
+        self._call("reconfigure")
+        found = conf.read(str(self.conf)) if self.conf else None
+        for line in node_lines(found) if found else ():
+            for name in line.names:
+                gres = grestext.parse_listed(line.get("Gres"))
+                now = self.records.get(name, SlurmNode(name, frozenset({"IDLE"}), cpus=2, memory_mib=1000, weight=1))
+                self.records[name] = replace(now, gres=gres, slurmd_start=int(time.time()))
 
     def change(self, name: str, **fields: object) -> None:
         self.records[name] = replace(self.records[name], **fields)
@@ -136,6 +168,9 @@ class Slurmd:
         self.log.append(f"start {conf}")
         if not self.works:
             return
+        if self.cluster.conf:
+            self.cluster.reconfigure()
+            return
         words = nodeconf.words(conf)
         memory = int(words.get("RealMemory", "0"))
         if memory > MEMORY_MIB:
@@ -193,6 +228,15 @@ class Host:
         patch.setattr(devices, "make", lambda *_, **__: ())
         patch.setattr(validate, "parse", _absent)
         patch.setattr(host_facts, "memory_mib", lambda: 0)
+
+    def static(self, gres: str) -> None:
+        """Give the node a line in slurm.conf, with which its slurmd has registered."""
+        path = self.folder / "etc" / "slurm.conf"
+        path.write_text(f"{path.read_text()}NodeName={self.name} CPUs=2 RealMemory=1000 Gres={gres}\n")
+        self.words = ""
+        self.cluster.conf = path
+        self.cluster.reconfigure()
+        self.cluster.change(self.name, slurmd_start=1000)
 
     @property
     def settings(self) -> SlurmNodeSettings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from aliquot.slurm.client.errors import BusyError, NoNodeError, RefusedError
@@ -76,6 +78,32 @@ def test_reservations_now_and_later(cluster: Cluster, slurm: Slurm) -> None:
     finally:
         for name in ("soon", "now"):
             cluster.bed.ok("scontrol", "delete", f"reservationname={name}")
+
+
+def test_a_node_is_reserved_for_maintenance_beside_its_jobs(cluster: Cluster, slurm: Slurm) -> None:
+    job = cluster.running("-w", "n1")
+    slurm.reserve("aliquot-n1", "n1", 5)
+    try:
+        with pytest.raises(RefusedError, match="Duplicate reservation name"):
+            slurm.reserve("aliquot-n1", "n1", 5)
+        (made,) = slurm.reservations()
+        assert (made.name, made.nodes, made.end - made.start) == ("aliquot-n1", ("n1",), 300)
+        assert {"MAINT", "IGNORE_JOBS"} <= set(made.flags)
+        assert abs(made.start - time.time()) < 60
+        slurm.extend_reservation("aliquot-n1")
+        (held,) = slurm.reservations()
+        assert (held.start, held.end - held.start) == (made.start, 365 * 86400)
+        assert [j.state for j in slurm.jobs("n1")] == ["RUNNING"]
+        assert not slurm.node("n1").draining
+    finally:
+        slurm.delete_reservation("aliquot-n1")
+        cluster.cancel(job)
+    assert not slurm.reservations()
+    slurm.delete_reservation("aliquot-n1")
+    with pytest.raises(RefusedError, match="invalid"):
+        slurm.extend_reservation("aliquot-n1")
+    with pytest.raises(NoNodeError):
+        slurm.reserve("aliquot-n1", "ALL", 5)
 
 
 def test_a_record_is_made_once_and_a_spoiled_count_never(cluster: Cluster, slurm: Slurm) -> None:

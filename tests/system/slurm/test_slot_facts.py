@@ -1,4 +1,4 @@
-"""What slurmd of each release makes of a slot board: the order of its records, and the host list of the last one."""
+"""Slot boards as slurmd of each release reads them, and requests for their records."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ FILTERED_JSON = Version(23, 2)
 """From this release, ``squeue --json`` honors its filters; that of 22.05 always lists every job."""
 _FORGOTTEN = re.compile(r"Invalid job id specified|^Job \d+ not found", re.MULTILINE)
 """Output of scontrol for a job that slurmctld does not have, or no longer has."""
+_NO_RESERVATION = "Requested reservation is invalid"
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
@@ -108,6 +109,22 @@ class ScontrolClient:
 
     def reservations(self) -> tuple[SlurmReservation, ...]:
         return text.reservations(self._ok("read Slurm's reservations", "show", "reservations"))
+
+    def reserve(self, reservation: str, node: str, minutes: int) -> None:
+        purpose = f"reserve {node}"
+        check_name(node, purpose)
+        words = (f"reservationname={reservation}", f"nodes={node}", "starttime=now", f"duration={minutes}")
+        self._ok(purpose, "create", "reservation", *words, "flags=maint,ignore_jobs", "users=root")
+
+    def extend_reservation(self, reservation: str) -> None:
+        self._ok(f"extend reservation {reservation}", "update", f"reservationname={reservation}", "duration=infinite")
+
+    def delete_reservation(self, reservation: str) -> None:
+        purpose = f"delete reservation {reservation}"
+        ran = self._programs.run(purpose, "scontrol", "delete", f"reservationname={reservation}")
+        output = ran.err.strip() or ran.out.strip()
+        if ran.code and _NO_RESERVATION not in output:
+            raise error_texts.slurm_error(output, purpose)
 
     def drain(self, name: str, reason: str) -> None:
         self._update(f"drain {name}", name, "state=drain", f"reason={require_reason(reason)}")

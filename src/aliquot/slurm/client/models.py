@@ -139,6 +139,11 @@ class SlurmReservation(msgspec.Struct, frozen=True):
     name: str
     nodes: tuple[str, ...] = ()
     """The current node names."""
+    flags: tuple[str, ...] = ()
+    """In capitals: MAINT, IGNORE_JOBS, OVERLAP ..."""
+    start: int = 0
+    """In seconds since the epoch, as ``end``."""
+    end: int = 0
 
 
 class SlurmPartition(msgspec.Struct, frozen=True):

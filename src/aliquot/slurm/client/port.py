@@ -52,6 +52,22 @@ class Slurm(Protocol):
         """Return the active reservations and the future ones."""
         ...
 
+    def reserve(self, reservation: str, node: str, minutes: int) -> None:
+        """Reserve a node for maintenance (MAINT, IGNORE_JOBS) from now on, for root alone.
+
+        No job starts on it until the reservation ends. Running jobs go on, and so do their steps, other than on a
+        drained node. Raises RefusedError if a reservation has that name already.
+        """
+        ...
+
+    def extend_reservation(self, reservation: str) -> None:
+        """Let a reservation last until it is deleted (a year). Raises RefusedError if it does not exist."""
+        ...
+
+    def delete_reservation(self, reservation: str) -> None:
+        """Delete a reservation; does nothing if it does not exist."""
+        ...
+
     def drain(self, name: str, reason: str) -> None:
         """Stop new jobs on a node; running jobs continue."""
         ...

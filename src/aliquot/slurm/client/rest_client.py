@@ -88,6 +88,15 @@ class SlurmRestClient:
     def reservations(self) -> tuple[SlurmReservation, ...]:
         return self._get("read Slurm's reservations", "/reservations").reservations()
 
+    def reserve(self, reservation: str, node: str, minutes: int) -> None:
+        self._by_commands(f"reserve {node}", lambda c: c.reserve(reservation, node, minutes))
+
+    def extend_reservation(self, reservation: str) -> None:
+        self._by_commands(f"extend reservation {reservation}", lambda c: c.extend_reservation(reservation))
+
+    def delete_reservation(self, reservation: str) -> None:
+        self._by_commands(f"delete reservation {reservation}", lambda c: c.delete_reservation(reservation))
+
     def drain(self, name: str, reason: str) -> None:
         words = require_reason(reason)
         self._update(f"drain {name}", name, {"state": ["DRAIN"], "reason": words}, lambda c: c.drain(name, words))

@@ -105,7 +105,13 @@ def reservations(text: str) -> tuple[SlurmReservation, ...]:
     """Parse ``scontrol show reservations``."""
     found = _records(text, "ReservationName=")
     return tuple(
-        SlurmReservation(fields["ReservationName"], hostlist.expand(_plain(fields.get("Nodes", ""))))
+        SlurmReservation(
+            fields["ReservationName"],
+            hostlist.expand(_plain(fields.get("Nodes", ""))),
+            _words(fields.get("Flags", "")),
+            _int(fields.get("StartTime", "")),
+            _int(fields.get("EndTime", "")),
+        )
         for fields, _ in found
     )
 

@@ -22,7 +22,7 @@ from aliquot.slurm.node import target
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
-from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, held_by_others
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, SlurmStep, held_by_others
 
 CONTINUE = "aliquot slurm apply --continue"
 
@@ -86,7 +86,9 @@ def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcom
     failure: AliquotError | None = None
     while record.phase:
         try:
-            record = _execute_step(record, context)
+            begin_s = context.now()
+            step, record = _next_step(record, context)
+            record = _execute_step(step, begin_s, record, context)
         except KeyboardInterrupt as stop:
             raise _stopped(record, context, ApplyInterruptedError.from_signal(getattr(stop, "number", 2))) from None
         except Exception as cause:
@@ -112,19 +114,27 @@ def _report_failure(record: ChangeRecord, error: AliquotError, context: SlurmCha
         context.report(line)
 
 
-def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """Execute the next step, and return the record after it."""
-    begin_s = context.now()
+def _next_step(record: ChangeRecord, context: SlurmChangeContext) -> tuple[SlurmStep, ChangeRecord]:
+    """Return the next step, and the record before it. It is touched already, because the step may fail midway.
+
+    A stop of slurmd that fails has touched nothing. After a kill it may have, so the record on disk is touched.
+    """
     step = steps.next_step(record, lambda: waiting.observe(record.name, context))
     if step == "drain" and not record.touched:
         context.save(record)
     if step == record.phase and step not in ("drain", "wait", "resume", "explain"):
-        record = replace(record, touched=True)
-        context.save(record)
+        touched = replace(record, touched=True)
+        context.save(touched)
+        return step, record if step == "stop" else touched
+    return step, record
+
+
+def _execute_step(step: SlurmStep, begin_s: float, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
+    """Execute a step, and return the record after it. ``begin_s`` is when the step began, by the context's clock."""
     record = executor.execute(step, record, context)
     record = replace(record, steps=(*record.steps, (step, round(context.now() - begin_s, 3))))
     if step == record.phase:
-        record = replace(record, phase=steps.following_step(record))
+        record = replace(record, touched=record.touched or step == "stop", phase=steps.following_step(record))
         if record.phase:
             context.save(record)
     return record

@@ -1,4 +1,4 @@
-"""What slurmd reads before and after a change proves that running jobs keep their records."""
+"""The proof that running jobs keep their records, from what slurmd reads before and after a change."""
 
 from __future__ import annotations
 

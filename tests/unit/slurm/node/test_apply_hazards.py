@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.core.model.inventory import Holder
-from aliquot.errors import AliquotError, BlockedError, StorageError
+from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError, StorageError
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.errors import BusyError, RefusedError, SlurmUnavailableError
 from aliquot.slurm.client.models import SlurmJob, SlurmReservation
@@ -475,3 +475,40 @@ def test_a_type_that_is_gone_from_the_cluster_is_reported(host: Host) -> None:
     ]
     assert "queue" not in host.cluster.calls
     assert not [note for note in host.apply("0", "1g.5gb*7").notes if note.startswith("no node has")]
+
+
+@pytest.fixture
+def static(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Build a static node whose first quiet step is that of the GPUs, because slurmd keeps running."""
+    made = Host(tmp_path, monkeypatch)
+    made.static("gpu:a100:2")
+    assert made.apply("0-1", SEVEN).status == "done"
+    made.cluster.change("n1", slurmd_start=1000)
+    made.cluster.calls.clear()
+    return made
+
+
+def test_a_failure_after_the_first_step_that_changes_something_is_undone_and_the_node_stays_drained(
+    static: Host,
+) -> None:
+    def fails() -> None:
+        raise BlockedError("no")
+
+    static.at("gpus", fails, after=True)
+    outcome = static.apply("0", HALVES)
+    assert outcome.status == "undone"
+    assert outcome.drained
+    assert [i.profile for i in static.node.backend.read().gpus[0].instances] == ["1g.5gb"] * 7
+
+
+def test_a_signal_in_the_first_step_that_changes_something_does_not_let_jobs_in(static: Host) -> None:
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    static.at("gpus", stopped, after=True)
+    with pytest.raises(ApplyInterruptedError):
+        static.apply("0", HALVES)
+    assert static.now.draining
+    undone = apply.undo_change(static.context)
+    assert (undone.status, undone.drained) == ("undone", True)
+    assert [i.profile for i in static.node.backend.read().gpus[0].instances] == ["1g.5gb"] * 7

@@ -11,7 +11,7 @@ from aliquot.slurm.client.errors import OldSlurmError, RefusedError
 from aliquot.slurm.client.json_versions import v0036 as plain
 from aliquot.slurm.client.json_versions import v0039 as wrapped
 from aliquot.slurm.client.json_versions import v0045 as later
-from aliquot.slurm.client.json_versions.coerce import Raw, inner, number, objects, text
+from aliquot.slurm.client.json_versions.coerce import Raw, inner, number, objects, text, words
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.conf import hostlist
 
@@ -53,7 +53,13 @@ class SlurmDocument:
     def reservations(self) -> tuple[SlurmReservation, ...]:
         """Return the reservations, which have the same fields in every version."""
         return tuple(
-            SlurmReservation(text(each.get("name")), hostlist.expand(text(each.get("node_list"))))
+            SlurmReservation(
+                text(each.get("name")),
+                hostlist.expand(text(each.get("node_list"))),
+                words(each.get("flags")),
+                number(each.get("start_time")),
+                number(each.get("end_time")),
+            )
             for each in objects(self.raw.get("reservations"))
         )
 
