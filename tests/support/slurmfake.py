@@ -21,8 +21,10 @@ from aliquot.slurm.client.errors import NoNodeError, NoSlurmError, RefusedError
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.conf import files as conf
+from aliquot.slurm.conf import hostlist
 from aliquot.slurm.conf.nodes import node_lines
 from aliquot.slurm.files import slurmd_validation as validate
+from aliquot.slurm.files.slot_board import ORDER_FILE
 from aliquot.slurm.node import device_nodes as devices
 from aliquot.slurm.node import host_facts
 from aliquot.slurm.node import node_conf as nodeconf
@@ -210,6 +212,17 @@ def _absent(*_: object, **__: object) -> None:
     raise NoSlurmError("slurmd does not run here")
 
 
+def sorted_by_file(files: Mapping[str, str], *_: object, **__: object) -> validate.ParsedFiles:
+    """Return the records of gres.conf as slurmd numbers them: by first file if the order file exists, else by type."""
+    records = []
+    for line in files["gres.conf"].splitlines():
+        words = dict(word.partition("=")[::2] for word in line.split())
+        paths = words.get("MultipleFiles") or words["File"]
+        records.append((words["Type"], 1, tuple(hostlist.split(paths))))
+    by_file = ORDER_FILE in files
+    return validate.ParsedFiles(tuple(sorted(records, key=lambda each: each[2][0] if by_file else each[0])))
+
+
 class Host:
     """A host with two A100 that can be a Slurm node, and the result of a change. ``clock`` runs by sleeping."""
 
@@ -228,6 +241,10 @@ class Host:
         patch.setattr(devices, "make", lambda *_, **__: ())
         patch.setattr(validate, "parse", _absent)
         patch.setattr(host_facts, "memory_mib", lambda: 0)
+
+    def read_files(self) -> None:
+        """Let slurmd validate files."""
+        self._patch.setattr(validate, "parse", sorted_by_file)
 
     def static(self, gres: str) -> None:
         """Give the node a line in slurm.conf, with which its slurmd has registered."""

@@ -45,18 +45,25 @@ class Host:
     @property
     def how(self) -> list[str]:
         """Options of ``slurm apply`` that describe how this host runs slurmd."""
-        bed, name = self.bed, self.name
-        pid = f"{bed.folder}/run/{name}.pid"
-        stop = (
+        words = ["--node-name", self.name, "--slurmd-start", self.start, "--slurmd-stop", self.stop, "--dev-root", "/"]
+        return [*words, "--slurmctld-restart", f"{self.bed.etc}/restart-slurmctld"]
+
+    @property
+    def stop(self) -> str:
+        """The shell command that stops slurmd."""
+        pid = f"{self.bed.folder}/run/{self.name}.pid"
+        return (
             f"[ -e {pid} ] || exit 0; read p < {pid}; kill $p 2>/dev/null; "
             f"for n in $(seq 500); do [ -e {pid} ] || exit 0; sleep 0.02; done; exit 1"
         )
-        start = (
+
+    @property
+    def start(self) -> str:
+        """The shell command that starts slurmd."""
+        return (
             'if [ -n "$ALIQUOT_SLURMD_CONF" ]; then set -- -Z --conf "$ALIQUOT_SLURMD_CONF"; fi; '
-            f'{self.prefix}slurmd -N {name} -L {bed.logs}/{name}.log "$@"'
+            f'{self.prefix}slurmd -N {self.name} -L {self.bed.logs}/{self.name}.log "$@"'
         )
-        words = ["--node-name", name, "--slurmd-start", start, "--slurmd-stop", stop, "--dev-root", "/"]
-        return [*words, "--slurmctld-restart", f"{bed.etc}/restart-slurmctld"]
 
     def apply(self, *words: str, timeout: float = 90, stdin: str = "") -> Ran:
         """Run ``slurm apply -o json``."""

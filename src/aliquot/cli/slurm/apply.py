@@ -200,6 +200,7 @@ def settings(
         "node_conf": args.node_conf,
         "controller_restart": args.slurmctld_restart,
         "push": args.push,
+        "slots": getattr(args, "slots", None),
     }
     import msgspec
 

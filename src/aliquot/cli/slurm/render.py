@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aliquot.slurm.files.node_line import NodeHardware
     from aliquot.slurm.files.render import RenderedNode
 
+_SHOWN = 100
+"""Created device nodes that are reported one by one. A slot board of 8 GPUs has more than a thousand."""
 _HEADS = {"gres": "gres.conf", "slurm": "slurm.conf", "cgroup": "cgroup.conf", "dynamic": "slurmd's options"}
 
 
@@ -33,7 +35,7 @@ def run(args: Args) -> int:
         _note_fence(entry)
     parts = _parts(entries, args)
     if args.make_devices:
-        _make_devices(args)
+        _make_devices(entries[0], args)
     checked = _checked(entries, args)
     if args.number:
         _number(entries[0], args)
@@ -111,8 +113,10 @@ def _entry(
     from aliquot.slurm.files import node_line as nodeline
     from aliquot.slurm.files import render
     from aliquot.slurm.files.job_devices import offered_devices
+    from aliquot.slurm.files.slot_board import slot_board
 
-    offered = offered_devices(found, choice)
+    board = not args.inventories and slurm_sources.is_board(name)
+    offered = slot_board(found, choice) if board else offered_devices(found, choice)
     value = nodeline.gres_value(offered)
     line = nodeline.RenderedNodeLine(name, value, tuple(args.feature or ()), hardware or nodeline.NodeHardware())
     return render.RenderedNode(line, offered, _form(args, cores))
@@ -188,14 +192,16 @@ def _checked(entries: list[RenderedNode], args: Args) -> bool:
 def _wrong(entry: RenderedNode, args: Args) -> tuple[str, ...]:
     import shlex
 
+    from aliquot.slurm.files import slot_board as board
     from aliquot.slurm.files import slurmd_validation as validate
 
-    value = entry.line.gres
+    value, lines = entry.line.gres, entry.gres_lines()
     files = {
         "slurm.conf": validate.minimal(entry.name, value),
-        "gres.conf": "\n".join(entry.gres_lines()) + "\n",
+        "gres.conf": "\n".join(lines) + "\n",
         "cgroup.conf": "",
     }
+    files |= {board.ORDER_FILE: ""} if board.is_board(lines) else {}
     parsed = validate.parse(files, entry.name, shlex.split(args.slurmd))
     if parsed.missing and args.sim is None and not args.inventories:
         streams.note(f"note     {entry.name}: slurmd will not start without {', '.join(parsed.missing)}")
@@ -205,16 +211,21 @@ def _wrong(entry: RenderedNode, args: Args) -> tuple[str, ...]:
     return wrong
 
 
-def _make_devices(args: Args) -> None:
+def _make_devices(entry: RenderedNode, args: Args) -> None:
     """Create missing device nodes, as ``slurm apply`` does: nothing else creates those of restored instances."""
     from aliquot.slurm.node import device_nodes as devices
 
     with node.connected(args) as connection:
         found, simulated = connection.backend.read(), connection.simulated
     fence = args.fence == "auto"
-    chosen = node.gpus(found, None if fence else args.gpu)
-    for path in devices.make(chosen, args.dev_root or "/", simulated=simulated, fence=fence):
+    board = slurm_sources.is_board(entry.name)
+    chosen = node.gpus(found, None if fence or board else args.gpu)
+    records = len(entry.offered.devices) if board else 0
+    made = devices.make(chosen, args.dev_root or "/", simulated=simulated, fence=fence, records=records)
+    for path in made[:_SHOWN]:
         streams.note(f"created {path}")
+    if made[_SHOWN:]:
+        streams.note(f"created {len(made) - _SHOWN} more device nodes")
 
 
 def _number(entry: RenderedNode, args: Args) -> None:

@@ -38,6 +38,25 @@ def _is_name(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text) is not None
 
 
+def is_board(name: str) -> bool:
+    """Report whether gres.conf of this host has a slot board for a node.
+
+    The file is in the directory of SLURM_CONF, else in Slurm's default one.
+    """
+    import os
+
+    from aliquot.slurm.files import managed_block as block
+    from aliquot.slurm.files import slot_board as board
+
+    folder = os.path.dirname(os.environ.get("SLURM_CONF", "")) or "/etc/slurm"
+    try:
+        with open(os.path.join(folder, "gres.conf"), encoding="utf-8", errors="surrogateescape") as file:
+            mine = block.block_of(file.read(), name)
+    except OSError:
+        return False
+    return mine is not None and board.is_board(mine.lines)
+
+
 def check_words(args: Args) -> None:
     """Raise UsageError for a value that is not one word in a line of slurm.conf or gres.conf."""
     import re

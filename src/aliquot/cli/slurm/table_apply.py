@@ -117,6 +117,12 @@ APPLY = CliCommand(
         CommandOption(
             "--revision", help="a text about the layout that Slurm shows as the node's Extra", metavar="TEXT"
         ),
+        CommandOption(
+            "--slots",
+            help="keep a constant number of records, so that later changes repartition idle slots beside running jobs; "
+            "without it the node has a record for each device",
+            kind="flag",
+        ),
         CommandOption("--force", help="overwrite manual edits in the managed block of gres.conf", kind="flag"),
         CommandOption("--dry-run", help="show the plan and the differences of files, and change nothing", kind="flag"),
         CommandOption(

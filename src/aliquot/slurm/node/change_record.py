@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.stored import Stored
@@ -66,6 +67,8 @@ class NodeRestorePoint(msgspec.Struct, frozen=True):
     """0 for a node that was never registered."""
     attributes: NodeAttributes = msgspec.field(default=NodeAttributes(), name="beside")
     """The other attributes of the node's record."""
+    slots: bool = False
+    """Whether the node was a slot board."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
@@ -103,6 +106,12 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return self.change.settings.name
+
+    @property
+    def goal_settings(self) -> SlurmNodeSettings:
+        """The settings of the node after the change, or after its undo."""
+        settings = self.change.settings
+        return replace(settings, slots=self.restore_point.slots) if self.undoing else settings
 
 
 def remembered_settings(record: ChangeRecord) -> SlurmNodeSettings:

@@ -7,14 +7,16 @@ from aliquot.slurm.client.models import Gres, SlurmNode
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import gres_conf as gres
 from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
+from aliquot.slurm.files.slot_board import slot_board
 from aliquot.slurm.node.change_record import ExpectedGres
 from aliquot.slurm.node.next_step import version_of
 from aliquot.slurm.node.request import SlurmNodeSettings
 
 
 def offered_by_node(inventory: Inventory, settings: SlurmNodeSettings, *, fenced: bool = False) -> OfferedDevices:
-    """Return the devices that the node's GPUs offer. Raises BlockedError."""
-    return offered_devices(inventory, GresChoice(settings.gpus or None, settings.style, settings.dev, fence=fenced))
+    """Return the devices that the node's GPUs offer, or the records of its slot board. Raises BlockedError."""
+    choice = GresChoice(settings.gpus or None, settings.style, settings.dev, fence=fenced)
+    return slot_board(inventory, choice) if settings.slots else offered_devices(inventory, choice)
 
 
 def expected_gres(

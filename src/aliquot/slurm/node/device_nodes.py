@@ -15,7 +15,13 @@ from aliquot.cdi.options import SIMULATED_MAJORS, CdiDeviceNode, Majors
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import BlockedError, StorageError
 from aliquot.foundation import atomic_file
+from aliquot.slurm.files import slot_board as board
 from aliquot.slurm.files.fence import ADMIN, has_instances
+
+MARKER_MAJOR = 60
+"""The major of a slot board's markers. Linux reserves 60 to 63 for local use, and assigns them to no driver."""
+_MODES = {1: 0o400, 2: 0o444}
+"""The driver's modes of the administrators' capabilities."""
 
 
 def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[CdiDeviceNode, ...]:
@@ -26,26 +32,43 @@ def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple
     found = [CdiDeviceNode("/dev/nvidiactl", majors.gpu, 255)]
     gpus = list(gpus)
     if fence and has_instances(gpus):
-        modes = {1: 0o400, 2: 0o444}
-        found += [CdiDeviceNode(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, modes[m]) for m in ADMIN]
+        found += [_capability(m, majors) for m in ADMIN]
     for gpu in gpus:
         if gpu.minor < 0 or gpu.passthrough:
             continue
         found.append(CdiDeviceNode(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor))
         for instance in gpu.instances:
             minors = (instance.capability_minor, *(c.capability_minor for c in instance.compute_instances))
-            found += [CdiDeviceNode(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, 0o444) for m in minors if m > 2]
+            found += [_capability(m, majors) for m in minors if m > max(ADMIN)]
     return tuple(found)
 
 
-def make(gpus: Iterable[Gpu], dev_root: str, *, simulated: bool, fence: bool = False) -> tuple[str, ...]:
+def needed_by_board(gpus: Iterable[Gpu], records: int, majors: Majors) -> tuple[CdiDeviceNode, ...]:
+    """Return the nodes in the lines of a slot board: the GPUs, all of their capabilities, and a marker per record."""
+    present = [gpu for gpu in gpus if gpu.minor >= 0 and not gpu.passthrough]
+    return (
+        CdiDeviceNode("/dev/nvidiactl", majors.gpu, 255),
+        *(CdiDeviceNode(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor) for gpu in present),
+        *(_capability(minor, majors) for minor in board.capabilities(present)),
+        *(CdiDeviceNode(board.marker("/dev", slot), MARKER_MAJOR, slot, 0o444) for slot in range(records)),
+    )
+
+
+def _capability(minor: int, majors: Majors) -> CdiDeviceNode:
+    return CdiDeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, _MODES.get(minor, 0o444))
+
+
+def make(
+    gpus: Iterable[Gpu], dev_root: str, *, simulated: bool, fence: bool = False, records: int = 0
+) -> tuple[str, ...]:
     """Create missing nodes below ``dev_root``, and return their paths. ``fence`` is that of ``needed``.
 
-    Raises BlockedError for an existing node with other numbers, or if the kernel lists no capability devices. Raises
-    StorageError if a node cannot be created.
+    ``records`` is the number of records of a slot board, 0 for another node. Raises BlockedError for an existing node
+    with other numbers, or if the kernel lists no capability devices. Raises StorageError if a node cannot be created.
     """
     majors = SIMULATED_MAJORS if simulated else machine_majors()
-    return tuple(node.path for node in needed(gpus, majors, fence=fence) if _make(node, dev_root.rstrip("/")))
+    nodes = needed_by_board(gpus, records, majors) if records else needed(gpus, majors, fence=fence)
+    return tuple(node.path for node in nodes if _make(node, dev_root.rstrip("/")))
 
 
 def _make(node: CdiDeviceNode, root: str) -> bool:

@@ -58,7 +58,7 @@ def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
     now = context.gpus.backend.read()
     inventory = freed(now) if jobs else now
     made = feasible(change, inventory)
-    record = replace(record, expected=expected_gres(foretold(inventory, made), record.change.settings, record.version))
+    record = replace(record, expected=expected_gres(foretold(inventory, made), record.goal_settings, record.version))
     with files.locked(change.settings.conf_dir):
         differences = tuple(d for each in target.desired_files(record) if (d := _difference(each)))
     return SlurmPreview(

@@ -13,6 +13,7 @@ from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 _REBOOT = "set the mode with: aliquot apply --mode-only; reboot the node, then run the command again"
 
@@ -26,19 +27,24 @@ def partition_gpus(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
     Raises AliquotError.
     """
     inventory = _changed(record, context)
-    settings = record.change.settings
-    chosen = named_gpus(inventory, record)
-    simulated = context.folders.simulated
-    made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated, fence=settings.fence)
+    settings = record.goal_settings
+    expected = expected_gres(inventory, settings, record.version)
+    made_nodes = devices.make(
+        named_gpus(inventory, settings),
+        settings.dev_root,
+        simulated=context.folders.simulated,
+        fence=settings.fence,
+        records=len(expected.devices) if settings.slots else 0,
+    )
     if made_nodes:
         context.report(f"created {len(made_nodes)} device nodes")
-    return replace(record, expected=expected_gres(inventory, settings, record.version))
+    return replace(record, expected=expected)
 
 
-def named_gpus(inventory: Inventory, record: ChangeRecord) -> tuple[Gpu, ...]:
-    """Return the GPUs in the node's lines: those that it offers, and with a fence the others of the host."""
-    settings = record.change.settings
-    return tuple(g for g in inventory.gpus if not settings.gpus or settings.fence or g.pci in settings.gpus)
+def named_gpus(inventory: Inventory, settings: SlurmNodeSettings) -> tuple[Gpu, ...]:
+    """Return the GPUs in the node's lines: those that it offers, and if it denies access to others, all of the host."""
+    every = not settings.gpus or settings.fence or settings.slots
+    return tuple(g for g in inventory.gpus if every or g.pci in settings.gpus)
 
 
 def _changed(record: ChangeRecord, context: SlurmChangeContext) -> Inventory:

@@ -18,11 +18,13 @@ from aliquot.slurm.conf.nodes import node_line
 from aliquot.slurm.conf.statements import Conf
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
+from aliquot.slurm.files import slot_board as board
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
 from aliquot.slurm.node import host_facts, node_attributes, reconfigure, target
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import node_conf as nodeconf
+from aliquot.slurm.node import order_file as orderfile
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
 from aliquot.slurm.node.context import SlurmChangeContext
@@ -36,6 +38,7 @@ from aliquot.slurm.node.request import (
     held_by_others,
     is_our_reason,
 )
+from aliquot.slurm.node.slot_preconditions import refuse_unsuitable
 
 
 def prepare_change(
@@ -49,6 +52,8 @@ def prepare_change(
     settings = replace(settings, fence=files.has_fence_gres(settings, found))
     change = replace(change, settings=settings)
     kind = files.kind_of(settings, found)
+    if settings.slots:
+        refuse_unsuitable(settings, kind, found)
     version = str(context.slurm.version())
     node = _node(settings.name, kind, context)
     inventory = context.gpus.backend.read()
@@ -138,6 +143,7 @@ def _restore_point(
         reason="" if node is None or _drained_by_us(node, None) else node.reason or "drained before, without a reason",
         slurmd_start=node.slurmd_start if node else 0,
         attributes=node_attributes.attributes_of(node, current_gres or nodeconf.gres_of(words)),
+        slots=board.is_board(mine.lines if mine else ()),
     )
 
 
@@ -224,6 +230,8 @@ def _refuse(record: ChangeRecord, made: Plan, node: SlurmNode | None, context: S
     if "start" in steps.route(record) and (made.changes or not _is_settled(record, node)):
         context.daemon.ready()
     files.gres_file(settings, record.expected.lines, force=change.force)
+    for note in orderfile.refuse_conflicts(settings):
+        context.report(f"note: {note}")
     if record.kind == "dynamic":
         _refuse_memory(record, node, files.conf_of(settings))
         return
@@ -246,7 +254,7 @@ def _is_settled(record: ChangeRecord, node: SlurmNode | None) -> bool:
     if record.kind == "dynamic" and not _keeps_node_conf(record):
         return False
     with files.locked(record.change.settings.conf_dir):
-        if any(files.differs(each) for each in target.desired_files(record)):
+        if orderfile.differs(record.goal_settings) or any(files.differs(each) for each in target.desired_files(record)):
             return False
     requested = record.change.features
     return requested is None or set(requested) == set(node.features)

@@ -61,6 +61,8 @@ class SlurmNodeSettings(msgspec.Struct, frozen=True):
     """Whether slurm.conf allows to deny jobs access to the host's other GPUs (see ``files.fence``). Detected again for
     each change.
     """
+    slots: bool = False
+    """Whether the node is a slot board after the change (see ``files.slot_board``)."""
 
     @property
     def dev(self) -> str:

@@ -14,10 +14,13 @@ from aliquot.slurm.client.errors import NoNodeError, NoSlurmError
 from aliquot.slurm.files import gpu_numbering as numbering
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.files.job_devices import OfferedDevices
+from aliquot.slurm.files.slot_board import ORDER_FILE
+from aliquot.slurm.files.slot_proof import unproved_order
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
 from aliquot.slurm.node import gpu_apply as applying
 from aliquot.slurm.node import node_attributes, reconfigure, target
+from aliquot.slurm.node import order_file as orderfile
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, ExpectedGres
 from aliquot.slurm.node.context import SlurmChangeContext
@@ -62,6 +65,9 @@ def _files(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
         for each in target.desired_files(record):
             if files.write(each):
                 context.report(f"wrote {each.path}")
+        if orderfile.write(record.goal_settings):
+            done = "created" if record.goal_settings.slots else "removed"
+            context.report(f"{done} {orderfile.path(settings)}")
     detected = settings.form not in ("none", "off")
     numbering.write(numbering.Numbering(record.name, record.expected.devices, detected), context.folders.run)
     return record
@@ -82,10 +88,17 @@ def _read_by_slurmd(record: ChangeRecord) -> None:
         # slurmd cannot locate control groups on every host, and exits without them.
         "cgroup.conf": "\n".join(_CGROUPS.findall(files.content(os.path.join(folder, "cgroup.conf")))) + "\n",
     }
+    if record.goal_settings.slots:
+        texts[ORDER_FILE] = ""
     try:
-        wrong = validate.differences(offered, validate.parse(texts, record.name), configured)
+        parsed = validate.parse(texts, record.name)
     except NoSlurmError:
+        if record.goal_settings.slots:
+            raise
         return
+    wrong = validate.differences(offered, parsed, configured)
+    if record.goal_settings.slots:
+        wrong = (*wrong, *unproved_order(offered, parsed))
     if wrong:
         raise BlockedError(
             f"slurmd reads the new gres.conf differently: {wrong[0]}",
@@ -160,7 +173,7 @@ def _verify(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 
 def _refuse_moved(record: ChangeRecord, context: SlurmChangeContext) -> None:
     """Raise StalePlanError if another command has changed the GPUs after slurmd read its files."""
-    now = expected_gres(context.gpus.backend.read(), record.change.settings, record.version)
+    now = expected_gres(context.gpus.backend.read(), record.goal_settings, record.version)
     if now.devices != record.expected.devices:
         raise StalePlanError(
             f"something else changed the GPUs of {record.name} during this change",

@@ -13,11 +13,9 @@ def desired_files(record: ChangeRecord) -> tuple[files.DesiredFile, ...]:
     """Return the desired files."""
     settings = record.change.settings
     force = record.change.force or record.undoing
-    lines = (
-        record.restore_point.lines
-        if _restores_previous(record) and record.restore_point.lines
-        else record.expected.lines
-    )
+    # The lines of a slot board follow from the GPUs alone, so equal counts do not mean equal lines.
+    previous = _restores_previous(record) and not record.goal_settings.slots
+    lines = record.restore_point.lines if previous and record.restore_point.lines else record.expected.lines
     found = [files.gres_file(settings, lines, force=force, allow_other_lines=record.undoing)]
     if record.kind != "dynamic":
         found.append(files.node_file(settings, files.conf_of(settings), gres_text(record), features(record)))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError
 from aliquot.slurm.client.errors import OldSlurmError, SlurmUnavailableError
 from aliquot.slurm.client.models import Gres
+from aliquot.slurm.files.slot_board import PAD
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import preconditions as begin
 from aliquot.slurm.node import step_executor as executor
@@ -215,4 +216,4 @@ def _vanished_types(record: ChangeRecord, context: SlurmChangeContext) -> tuple[
 
 
 def _types(gres: Iterable[Gres]) -> set[str]:
-    return {each.type for each in gres if each.name == "gpu" and each.type}
+    return {each.type for each in gres if each.name == "gpu" and each.type not in ("", PAD)}
