@@ -53,6 +53,8 @@ SLURM: dict[SlurmStep, str] = {
     "verify": "check that Slurm shows exactly these counts",
     "resume": "resume the node, if Aliquot drained it",
     "explain": "the node stays drained, with the reason",
+    "gate": "reserve the node, so that no job starts, and read which slots are idle; running jobs go on",
+    "release": "delete the reservation",
 }
 
 
@@ -168,16 +170,23 @@ def _slurm() -> Iterator[str]:
     for release, kind in RELEASES:
         record = _record(release, kind)
         yield f"- {kind} node, Slurm {release}: {' → '.join(slurm.route(record))}"
-        back = msgspec.structs.replace(record, undoing=True, touched=True)
-        yield f"  - after a failure: {' → '.join(slurm.route(back))}"
+        yield f"  - after a failure: {' → '.join(slurm.route(_undone(record)))}"
+    record = msgspec.structs.replace(_record("24.11.5", "static"), beside_jobs=True)
+    yield f"- idle slots beside running jobs (`--slots`): {' → '.join(slurm.route(record))}"
+    yield f"  - after a failure or a signal: {' → '.join(slurm.route(_undone(record)))}"
     yield ""
     yield from table(("step", "effect"), ((f"`{k}`", v) for k, v in SLURM.items()))
     assert set(SLURM) == set(get_args(SlurmStep)), "a step without words"
     yield from (
         "",
-        "While the node has jobs, or accepts them, the step is `drain` or `wait`, independent of the record.",
+        "While the node has jobs, or accepts them, the step is `drain` or `wait`, independent of the record. Beside",
+        "running jobs, it is `gate` while a job could start.",
         "",
     )
+
+
+def _undone(record: ChangeRecord) -> ChangeRecord:
+    return msgspec.structs.replace(record, undoing=True, touched=True)
 
 
 def _record(release: str, kind: NodeKind) -> ChangeRecord:

@@ -37,12 +37,12 @@ def read(bed: Bed, found: Inventory, autodetect: AutoDetect, **more: str) -> val
 def test_slurmd_numbers_the_records_by_slot(bed: Bed, found: Inventory, autodetect: AutoDetect) -> None:
     parsed = read(bed, found, autodetect, **{ORDER_FILE: ""})
     board = slot_board(found)
-    assert unproved_order(board, parsed) == ()
+    assert unproved_order(gres.lines("n1", board), parsed) == ()
     assert validate.differences(board, parsed, nodeline.gres_value(board)) == ()
 
 
 def test_without_the_order_file_slurmd_numbers_the_records_by_type(bed: Bed) -> None:
-    assert unproved_order(slot_board(MIXED), read(bed, MIXED, "none"))
+    assert unproved_order(gres.lines("n1", slot_board(MIXED)), read(bed, MIXED, "none"))
 
 
 REQUESTS = {

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import BlockedError
+from aliquot.slurm.conf import hostlist
 from aliquot.slurm.files.fence import ADMIN
 from aliquot.slurm.files.job_devices import GresChoice, GresDevice, OfferedDevices, offered_devices
 from aliquot.slurm.gpus.cores import ranges
@@ -96,6 +97,15 @@ def is_marker(path: str) -> bool:
 def is_board(lines: Iterable[str]) -> bool:
     """Report whether a node's lines in gres.conf are a slot board."""
     return any(f" Type={PAD} " in line and is_marker(line) for line in lines)
+
+
+def records(lines: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return type and files of each line of a board, a host list of files as one word."""
+    found = []
+    for line in lines:
+        words = dict(word.partition("=")[::2] for word in line.split())
+        found.append((words.get("Type", ""), hostlist.split(words.get("MultipleFiles") or words.get("File", ""))))
+    return tuple(found)
 
 
 def changed_slots(before: Sequence[str], after: Sequence[str]) -> tuple[int, ...]:

@@ -6,22 +6,22 @@ numbers them, and two lists show whether a running job keeps its index, its type
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from aliquot.slurm.files.job_devices import OfferedDevices
-from aliquot.slurm.files.slot_board import PAD
+from aliquot.slurm.files.slot_board import PAD, records
 from aliquot.slurm.files.slurmd_validation import ParsedFiles
 
 
-def unproved_order(board: OfferedDevices, parsed: ParsedFiles) -> tuple[str, ...]:
-    """Return why slurmd does not number the records by slot, as sentences; () if it does."""
-    if len(parsed.devices) != len(board.devices):
-        return (f"slurmd reads {len(parsed.devices)} records, not {len(board.devices)}",)
+def unproved_order(lines: Sequence[str], parsed: ParsedFiles) -> tuple[str, ...]:
+    """Return why slurmd does not number the lines of a board by slot, as sentences; () if it does."""
+    expected = records(lines)
+    if len(parsed.devices) != len(expected):
+        return (f"slurmd reads {len(parsed.devices)} records, not {len(expected)}",)
     found = []
-    for slot, (ours, (kind, _, files)) in enumerate(zip(board.devices, parsed.devices, strict=True)):
-        if (kind, files) != (ours.type, ours.files):
+    for slot, (ours, (kind, _, files)) in enumerate(zip(expected, parsed.devices, strict=True)):
+        if (kind, files) != ours:
             what = f"slurmd reads {kind or 'no type'} ({files[0]}) at index {slot}"
-            found.append(f"{what}, where slot {slot} is of type {ours.type}")
+            found.append(f"{what}, where slot {slot} is of type {ours[0]}")
     return tuple(found)
 
 

@@ -69,6 +69,15 @@ class NodeRestorePoint(msgspec.Struct, frozen=True):
     """The other attributes of the node's record."""
     slots: bool = False
     """Whether the node was a slot board."""
+    state: str = ""
+    """The value of ``State=`` on the node's line in slurm.conf, "" for none."""
+
+
+class SlotUse(msgspec.Struct, frozen=True):
+    """A slot that jobs have. Their numbers are empty if Slurm only counts the slot as used."""
+
+    slot: int
+    jobs: tuple[int, ...] = ()
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
@@ -90,6 +99,12 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     """True if something may differ from before."""
     restart: bool = False
     """True if slurmd must be restarted in any release: it does not run, or it would prevent the reset of a GPU."""
+    beside_jobs: bool = False
+    """True if only idle slots change, behind a reservation, and jobs on the other slots go on."""
+    used_slots: tuple[SlotUse, ...] = ()
+    """The slots that jobs had behind the reservation. They stay as they are."""
+    dropped: tuple[str, ...] = ()
+    """Why GPUs of the request were left out."""
     why: str = ""
     began: float = 0.0
     started: float = 0.0

@@ -161,10 +161,13 @@ def _removal_command(found: Conf, lines: Sequence[ConfStatement], name: str) -> 
     return f"sed -i.bak '{numbers}' {shlex.quote(first.file)}"
 
 
-def node_file(settings: SlurmNodeSettings, found: Conf, text: str, features: tuple[str, ...] | None) -> DesiredFile:
+def node_file(
+    settings: SlurmNodeSettings, found: Conf, text: str, features: tuple[str, ...] | None, state: str | None = None
+) -> DesiredFile:
     """Return slurm.conf, or a file that it includes, with new values on the node's line.
 
-    Raises ConfigError for a line that covers other nodes, because theirs would change too.
+    ``state`` is the value of ``State=``, "" to remove it, and None to keep it. Raises ConfigError for a line that
+    covers other nodes, because theirs would change too.
     """
     line = node_line(found, settings.name)
     if line is None:
@@ -174,6 +177,8 @@ def node_file(settings: SlurmNodeSettings, found: Conf, text: str, features: tup
         changes |= _changes(line, "Feature", ",".join(features))
     path = line.statement.location.file
     previous = found.source(path).text
+    if state is not None:
+        changes |= _changes(line, "State", state) if state else _without(line, "State", previous)
     if changes and len(line.names) > 1:
         raise _shared(settings, line)
     return DesiredFile(path, replaced(previous, changes))
@@ -189,6 +194,15 @@ def _changes(line: ConfiguredNodeLine, key: str, value: str) -> Iterator[tuple[C
     if inherited is None or inherited.value != value:
         end = line.statement.end
         yield ConfPair(key, "", line.statement.location, end, end), f" {key}={value}"
+
+
+def _without(line: ConfiguredNodeLine, key: str, text: str) -> Iterator[tuple[ConfPair, str]]:
+    """Yield the change that removes a pair from a node's line, with the space before it."""
+    pair = line.statement.pair(key)
+    if pair is not None:
+        begin = pair.start - len(f"{pair.key}{pair.operator}=")
+        begin -= text[begin - 1] in " \t"
+        yield ConfPair(key, "", pair.location, begin, pair.end), ""
 
 
 def _shared(settings: SlurmNodeSettings, line: ConfiguredNodeLine) -> ConfigError:

@@ -12,18 +12,20 @@ import msgspec
 from msgspec.structs import replace
 
 from aliquot.core.model.actions import Action
-from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.core.planner.semantics import step
 from aliquot.errors import StalePlanError
+from aliquot.slurm.client.models import SlurmJob
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import target
+from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
-from aliquot.slurm.node.gpu_plan import feasible, freed
+from aliquot.slurm.node.gpu_plan import feasible, foretold, freed
 from aliquot.slurm.node.preconditions import prepare_change
 from aliquot.slurm.node.request import SlurmChange
+from aliquot.slurm.node.slot_plan import slot_plan
+from aliquot.slurm.node.slot_use import used_slots
 from aliquot.slurm.node.waits import job_lines, observe
 
 
@@ -55,10 +57,7 @@ def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
     current_gres, jobs = ",".join(map(str, observation.node.gres)) if observation.node else "", observation.jobs
     if record is None:
         return SlurmPreview("nothing", name, current_gres=current_gres, gres=current_gres)
-    now = context.gpus.backend.read()
-    inventory = freed(now) if jobs else now
-    made = feasible(change, inventory)
-    record = replace(record, expected=expected_gres(foretold(inventory, made), record.goal_settings, record.version))
+    record, made, blocking = _foreseen(record, jobs, context)
     with files.locked(change.settings.conf_dir):
         differences = tuple(d for each in target.desired_files(record) if (d := _difference(each)))
     return SlurmPreview(
@@ -70,9 +69,24 @@ def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
         made,
         differences,
         steps.route(record),
-        job_lines(jobs),
-        record.expected.notes,
+        job_lines(blocking),
+        (*record.expected.notes, *record.dropped),
     )
+
+
+def _foreseen(
+    record: ChangeRecord, jobs: tuple[SlurmJob, ...], context: SlurmChangeContext
+) -> tuple[ChangeRecord, Plan, tuple[SlurmJob, ...]]:
+    """Return the record with the expected GRES, the plan for the GPUs, and the jobs that must end first."""
+    now = context.gpus.backend.read()
+    if record.beside_jobs:
+        found = slot_plan(record, now, used_slots(record.name, context))
+        record = replace(record, expected=found.expected, dropped=found.dropped)
+        return record, found.plan, tuple(job for job in jobs if job.id in found.jobs)
+    inventory = freed(now) if jobs else now
+    made = feasible(record.change, inventory)
+    expected = expected_gres(foretold(inventory, made), record.goal_settings, record.version)
+    return replace(record, expected=expected), made, jobs
 
 
 def confirm(shown: SlurmPreview, now: SlurmPreview) -> None:
@@ -101,23 +115,6 @@ def _actions(found: SlurmPreview) -> tuple[Action, ...]:
     return found.plan.actions if found.plan is not None else ()
 
 
-def foretold(inventory: Inventory, made: Plan) -> Inventory:
-    """Predict the GPUs after a plan, with the capability minors of new instances."""
-    for action in made.actions:
-        inventory = step(inventory, action)
-    return replace(inventory, gpus=tuple(map(_numbered, inventory.gpus)))
-
-
-def _numbered(gpu: Gpu) -> Gpu:
-    """Set the capability minors of a GPU's instances by the kernel's formula; see ``files.job_devices``."""
-    found = []
-    for instance in gpu.instances:
-        first = 3 + 135 * gpu.minor + 9 * instance.id
-        inside = tuple(replace(c, capability_minor=first + 1 + c.id) for c in instance.compute_instances)
-        found.append(replace(instance, capability_minor=first, compute_instances=inside))
-    return replace(gpu, instances=tuple(found))
-
-
 def _difference(desired: files.DesiredFile) -> str:
     lines = difflib.unified_diff(
         files.content(desired.path).splitlines(),
@@ -130,4 +127,4 @@ def _difference(desired: files.DesiredFile) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["SlurmPreview", "confirm", "foretold", "preview"]
+__all__ = ["SlurmPreview", "confirm", "preview"]

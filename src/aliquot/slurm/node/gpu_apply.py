@@ -14,6 +14,7 @@ from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.request import SlurmNodeSettings
+from aliquot.slurm.node.slot_use import with_jobs
 
 _REBOOT = "set the mode with: aliquot apply --mode-only; reboot the node, then run the command again"
 
@@ -57,7 +58,7 @@ def _changed(record: ChangeRecord, context: SlurmChangeContext) -> Inventory:
     begin = context.now()
     while True:
         try:
-            return _planned(desired, Policy() if record.undoing else record.change.policy, context)
+            return _planned(desired, record, context)
         except (LockedError, StalePlanError) as busy:
             if context.now() - begin > TURN_S:
                 raise
@@ -65,12 +66,15 @@ def _changed(record: ChangeRecord, context: SlurmChangeContext) -> Inventory:
             context.sleep(waiting.SLOW_S)
 
 
-def _planned(desired: Desired, policy: Policy, context: SlurmChangeContext) -> Inventory:
+def _planned(desired: Desired, record: ChangeRecord, context: SlurmChangeContext) -> Inventory:
     from aliquot.core.engine.apply import apply
     from aliquot.core.planner.plan import plan
 
     inventory = context.gpus.backend.read()
-    made = plan(inventory, desired, policy) if desired.gpus else None
+    policy = Policy() if record.undoing or record.beside_jobs else record.change.policy
+    # A job that runs no process is not visible on the host, but Slurm has named its slots.
+    held = with_jobs(inventory, record.goal_settings, record.used_slots)
+    made = plan(held, desired, policy) if desired.gpus else None
     if made is None or not (made.changes or made.blocked):
         return inventory
     if made.reboots:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
+from aliquot.core.planner.semantics import step
 from aliquot.errors import BlockedError, UsageError
 from aliquot.slurm.holders.jobs import JOB
 from aliquot.slurm.holders.steps import JobSteps
@@ -77,3 +78,20 @@ def _free(instance: GpuInstance, ends: Callable[[Holder], bool]) -> GpuInstance:
 
 def _left(holders: tuple[Holder, ...], ends: Callable[[Holder], bool]) -> tuple[Holder, ...]:
     return tuple(holder for holder in holders if not ends(holder))
+
+
+def foretold(inventory: Inventory, made: Plan) -> Inventory:
+    """Predict the GPUs after a plan, with the capability minors of new instances."""
+    for action in made.actions:
+        inventory = step(inventory, action)
+    return replace(inventory, gpus=tuple(map(_numbered, inventory.gpus)))
+
+
+def _numbered(gpu: Gpu) -> Gpu:
+    """Set the capability minors of a GPU's instances by the kernel's formula; see ``files.job_devices``."""
+    found = []
+    for instance in gpu.instances:
+        first = 3 + 135 * gpu.minor + 9 * instance.id
+        inside = tuple(replace(c, capability_minor=first + 1 + c.id) for c in instance.compute_instances)
+        found.append(replace(instance, capability_minor=first, compute_instances=inside))
+    return replace(gpu, instances=tuple(found))

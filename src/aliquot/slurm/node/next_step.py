@@ -6,6 +6,11 @@
     tell     update slurmctld             start    start slurmd, which registers drained
     verify   check types and counts       resume   resume the node, if we drained it
 
+A change of idle slots beside running jobs drains nothing:
+
+    wait     wait until the slots are idle    gate     reserve the node, and read which slots are idle
+    release  delete the reservation
+
 When a change is undone, the same steps restore the previous state. The last one, ``explain``, leaves the node drained
 with a reason.
 """
@@ -57,6 +62,8 @@ def version_of(text: str) -> Version:
 
 def route(record: ChangeRecord) -> tuple[SlurmStep, ...]:
     """Return the steps of a change, in order."""
+    if record.beside_jobs:
+        return _beside_jobs(record)
     middle = _dynamic() if record.kind == "dynamic" else _static(record)
     if record.undoing:
         if not record.touched:
@@ -79,6 +86,13 @@ def _static(record: ChangeRecord) -> tuple[SlurmStep, ...]:
     return ("stop", "gpus", "files", "tell", "start") if record.restart else ("gpus", "files", "tell")
 
 
+def _beside_jobs(record: ChangeRecord) -> tuple[SlurmStep, ...]:
+    if record.undoing and not record.touched:
+        return ("release",)
+    rest: tuple[SlurmStep, ...] = ("gate", "gpus", "files", "tell", "verify", "release")
+    return rest if record.undoing else ("wait", *rest)
+
+
 def phase_of(record: ChangeRecord) -> SlurmStep:
     """Return the record's current step, or the first one if its route no longer has that step."""
     steps = route(record)
@@ -98,6 +112,15 @@ def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation])
     if observation.node is None or (observation.node.draining and not observation.busy):
         return phase
     return "wait" if observation.node.draining else "drain"
+
+
+def next_step_beside_jobs(record: ChangeRecord, is_gated: Callable[[], bool]) -> SlurmStep:
+    """Return the step to execute now of a change beside running jobs.
+
+    Regardless of the record, no quiet step is executed while a job could start on the node.
+    """
+    phase = phase_of(record)
+    return phase if phase not in QUIET or is_gated() else "gate"
 
 
 def following_step(record: ChangeRecord) -> SlurmStep | Literal[""]:

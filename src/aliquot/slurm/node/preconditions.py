@@ -21,10 +21,11 @@ from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.files import slot_board as board
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
-from aliquot.slurm.node import host_facts, node_attributes, reconfigure, target
+from aliquot.slurm.node import host_facts, node_attributes, reconfigure, slot_gate, target
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node import order_file as orderfile
+from aliquot.slurm.node import slot_preparation as preparation
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
 from aliquot.slurm.node.context import SlurmChangeContext
@@ -58,8 +59,6 @@ def prepare_change(
     node = _node(settings.name, kind, context)
     inventory = context.gpus.backend.read()
     guards.refuse_conflicts(settings, kind, node, [gpu.pci for gpu in inventory.gpus], context)
-    jobs = waiting.observe(settings.name, context).jobs if node is not None else ()
-    made = _feasible(change, inventory, jobs)
     interrupted = earlier if earlier and earlier.status == "open" and earlier.touched else None
     record = ChangeRecord(
         run=os.urandom(4).hex(),
@@ -67,7 +66,6 @@ def prepare_change(
         kind=kind,
         version=version,
         began=time.time(),
-        restart=bool(made.resets) or node is None or not node.answers,
         expected=expected_gres(inventory, settings, version),
         drained=_drained_by_us(node, earlier),
         touched=interrupted is not None,
@@ -76,13 +74,43 @@ def prepare_change(
         else _restore_point(change, inventory, found, node, earlier),
         node_conf=_node_conf(change, node) if kind == "dynamic" else "",
     )
+    if node is not None and preparation.is_possible(record, node, inventory, interrupted):
+        return _prepare_beside_jobs(record, node, inventory, context)
+    preparation.refuse_interrupted(record, interrupted)
+    return _prepare_node(record, node, inventory, context, interrupted is not None)
+
+
+def _prepare_node(
+    record: ChangeRecord,
+    node: SlurmNode | None,
+    inventory: Inventory,
+    context: SlurmChangeContext,
+    interrupted: bool,
+) -> ChangeRecord | None:
+    """Return the record of a change of the whole node, for which its jobs end first."""
+    change, settings = record.change, record.change.settings
+    jobs = waiting.observe(settings.name, context).jobs if node is not None else ()
+    made = _feasible(change, inventory, jobs)
+    record = replace(record, restart=bool(made.resets) or node is None or not node.answers)
     _refuse(record, made, node, context)
-    if interrupted is None and not made.changes and _is_settled(record, node):
+    if not interrupted and not made.changes and _is_settled(record, node):
         reconfigure.hide_fences(settings, context)
         return None
     if change.jobs == "refuse" and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
     return replace(record, phase=steps.route(record)[0], previous_settings=_previous_settings(earlier))
+
+
+def _prepare_beside_jobs(
+    record: ChangeRecord, node: SlurmNode, inventory: Inventory, context: SlurmChangeContext
+) -> ChangeRecord | None:
+    """Return the record of a change of idle slots beside running jobs."""
+    record, found = preparation.prepare(record, inventory, context)
+    _refuse(record, found.plan, node, context)
+    settled = not found.plan.changes and not found.dropped and _is_settled(record, node)
+    if not record.touched and settled and not slot_gate.is_closed(record.name, context):
+        return None
+    return replace(record, phase=steps.route(record)[0])
 
 
 def _feasible(change: SlurmChange, inventory: Inventory, jobs: tuple[SlurmJob, ...]) -> Plan:
@@ -144,6 +172,7 @@ def _restore_point(
         slurmd_start=node.slurmd_start if node else 0,
         attributes=node_attributes.attributes_of(node, current_gres or nodeconf.gres_of(words)),
         slots=board.is_board(mine.lines if mine else ()),
+        state=line.statement.get("State") if line else "",
     )
 
 

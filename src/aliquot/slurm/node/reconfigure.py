@@ -28,13 +28,10 @@ def update_controller(record: ChangeRecord, context: SlurmChangeContext) -> Chan
 
     Raises BlockedError if it does not get them, and OldSlurmError if it needs a restart that is not permitted.
     """
-    settings = record.change.settings
-    if settings.push:
-        context.report("distributing the files")
-        run_shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+    push_files(record, context)
     record = replace(record, started=waiting.another_second(record, context))
     context.save(record)
-    if steps.version_of(record.version) >= steps.RELOADS:
+    if reads_again(record):
         context.report("reconfiguring Slurm")
         context.slurm.reconfigure()
         waiting.wait_for_controller(context)
@@ -43,6 +40,25 @@ def update_controller(record: ChangeRecord, context: SlurmChangeContext) -> Chan
     if record.goal_settings.slots or not _controller_agrees(record, context):
         _restart_controller(record, context)
     return record
+
+
+def reads_again(record: ChangeRecord) -> bool:
+    """Report whether ``scontrol reconfigure`` is enough for new GRES of a static node."""
+    return steps.version_of(record.version) >= steps.RELOADS
+
+
+def push_files(record: ChangeRecord, context: SlurmChangeContext) -> None:
+    """Copy the files to the other nodes, if there is a command for that. Raises BlockedError."""
+    settings = record.change.settings
+    if settings.push:
+        context.report("distributing the files")
+        run_shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+
+
+def restart_controller(record: ChangeRecord) -> None:
+    """Run the command that restarts slurmctld. Raises BlockedError."""
+    command = record.change.settings.controller_restart
+    run_shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
 
 
 def _controller_agrees(record: ChangeRecord, context: SlurmChangeContext) -> bool:
@@ -61,7 +77,7 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
         seconds = record.change.timeout_s
     else:
         context.report("restarting slurmctld")
-        run_shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+        restart_controller(record)
         seconds = 30.0
     begin = context.now()
     while context.now() - begin <= seconds:

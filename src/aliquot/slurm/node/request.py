@@ -18,7 +18,7 @@ from aliquot.slurm.gpus.gres_types import TypeStyle
 NodeKind = Literal["dynamic", "static"]
 JobsPolicy = Literal["refuse", "wait", "requeue"]
 QuietStep = Literal["stop", "gpus", "files", "forget", "tell", "start"]
-SlurmStep = Literal["drain", "wait", QuietStep, "verify", "resume", "explain"]
+SlurmStep = Literal["drain", "wait", "gate", QuietStep, "verify", "resume", "explain", "release"]
 MARK = "aliquot: "
 """The beginning of every reason that Aliquot sets. A node that was drained for another reason stays drained."""
 

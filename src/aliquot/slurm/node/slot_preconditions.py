@@ -12,8 +12,8 @@ from aliquot.slurm.conf.statements import Conf
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node.request import NodeKind, SlurmNodeSettings
 
-UP_STATES = ("", "UNKNOWN")
-"""Values of ``State=`` with which a node takes jobs once its slurmd has registered."""
+_UP_STATES = ("", "UNKNOWN", "IDLE")
+"""Values of ``State=`` with which a node takes jobs. A change that was interrupted may have left the last."""
 _CACHE = "conf-cache"
 """The directory below slurmd's spool directory to which a configless slurmd writes the files that it receives."""
 
@@ -29,7 +29,7 @@ def refuse_unsuitable(settings: SlurmNodeSettings, kind: NodeKind, found: Conf) 
         )
     line = node_line(found, settings.name)
     state = line.get("State").upper() if line else ""
-    if state not in UP_STATES:
+    if state not in _UP_STATES:
         raise _refused(settings, f"{settings.name} has State={state} in slurm.conf", "Remove it, or use State=UNKNOWN.")
     _refuse_detection(settings)
     cache = _configless(settings, found)

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from aliquot.errors import AliquotError, BlockedError, StalePlanError
-from aliquot.slurm.client.errors import NoNodeError, NoSlurmError
+from aliquot.errors import AliquotError, StalePlanError
+from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.files import gpu_numbering as numbering
-from aliquot.slurm.files import slurmd_validation as validate
-from aliquot.slurm.files.job_devices import OfferedDevices
-from aliquot.slurm.files.slot_board import ORDER_FILE
-from aliquot.slurm.files.slot_proof import unproved_order
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
 from aliquot.slurm.node import gpu_apply as applying
-from aliquot.slurm.node import node_attributes, reconfigure, target
+from aliquot.slurm.node import node_attributes, reconfigure, slot_steps, slurmd_proof, target
 from aliquot.slurm.node import order_file as orderfile
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.change_record import ChangeRecord, ExpectedGres
+from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.request import SlurmStep, held_by_others, is_our_reason
 
-_CGROUPS = re.compile(r"^[ \t]*(?:CgroupPlugin|CgroupMountpoint|IgnoreSystemd\w*)\b.*$", re.IGNORECASE | re.MULTILINE)
-"""The lines of cgroup.conf that locate control groups."""
-
 
 def execute(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     """Execute one step, and return the updated record. Raises AliquotError."""
-    return _STEPS[step](record, context)
+    return (_BESIDE_JOBS if record.beside_jobs else _STEPS)[step](record, context)
 
 
 def _drain(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
@@ -60,7 +51,7 @@ def _stop(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 def _files(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     settings = record.change.settings
     if not record.undoing:
-        _read_by_slurmd(record)
+        slurmd_proof.refuse_differences(record)
     with files.locked(settings.conf_dir):
         for each in target.desired_files(record):
             if files.write(each):
@@ -71,49 +62,6 @@ def _files(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     detected = settings.form not in ("none", "off")
     numbering.write(numbering.Numbering(record.name, record.expected.devices, detected), context.folders.run)
     return record
-
-
-def _read_by_slurmd(record: ChangeRecord) -> None:
-    """Validate our lines with slurmd before they are written. Raises BlockedError if slurmd reads them differently.
-
-    With AutoDetect, differences only show when slurmd registers.
-    """
-    if record.change.settings.form not in ("none", "off"):
-        return
-    folder = record.change.settings.conf_dir
-    offered, configured = _written_devices(record.expected)
-    texts = {
-        "slurm.conf": validate.minimal(record.name, configured),
-        "gres.conf": "".join(f"{line}\n" for line in record.expected.lines),
-        # slurmd cannot locate control groups on every host, and exits without them.
-        "cgroup.conf": "\n".join(_CGROUPS.findall(files.content(os.path.join(folder, "cgroup.conf")))) + "\n",
-    }
-    if record.goal_settings.slots:
-        texts[ORDER_FILE] = ""
-    try:
-        parsed = validate.parse(texts, record.name)
-    except NoSlurmError:
-        if record.goal_settings.slots:
-            raise
-        return
-    wrong = validate.differences(offered, parsed, configured)
-    if record.goal_settings.slots:
-        wrong = (*wrong, *unproved_order(offered, parsed))
-    if wrong:
-        raise BlockedError(
-            f"slurmd reads the new gres.conf differently: {wrong[0]}",
-            code="READ_DIFFERENTLY",
-            details=wrong[1:],
-            next_step="aliquot slurm check",
-        )
-
-
-def _written_devices(expected: ExpectedGres) -> tuple[OfferedDevices, str]:
-    """Return the devices of the lines, and the value of ``Gres=``; without types if the node's layouts are features."""
-    if not expected.lines or any(" Type=" in line for line in expected.lines):
-        return OfferedDevices(expected.devices), expected.text if expected.gres else ""
-    plain = tuple(replace(device, type="") for device in expected.devices)
-    return OfferedDevices(plain), f"gpu:{len(plain)}"
 
 
 def _forget(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
@@ -182,6 +130,12 @@ def _refuse_moved(record: ChangeRecord, context: SlurmChangeContext) -> None:
         )
 
 
+def _verify_slots(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
+    record = slot_steps.verify_slots(record, context)
+    _refuse_moved(record, context)
+    return record
+
+
 def _resume(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     node = waiting.fetch_node(record.name, context)
     if node is None:
@@ -243,4 +197,13 @@ _STEPS: dict[SlurmStep, Callable[[ChangeRecord, SlurmChangeContext], ChangeRecor
     "verify": _verify,
     "resume": _resume,
     "explain": _explain,
+}
+_BESIDE_JOBS: dict[SlurmStep, Callable[[ChangeRecord, SlurmChangeContext], ChangeRecord]] = {
+    "wait": slot_steps.wait_for_slots,
+    "gate": slot_steps.close_gate,
+    "gpus": applying.partition_gpus,
+    "files": _files,
+    "tell": slot_steps.update_daemons,
+    "verify": _verify_slots,
+    "release": slot_steps.open_gate,
 }

@@ -13,19 +13,20 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError
-from aliquot.slurm.client.errors import OldSlurmError, SlurmUnavailableError
+from aliquot.slurm.client.errors import BusyError, OldSlurmError, SlurmUnavailableError
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files.slot_board import PAD
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import preconditions as begin
+from aliquot.slurm.node import slot_gate, target
 from aliquot.slurm.node import step_executor as executor
-from aliquot.slurm.node import target
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, SlurmStep, held_by_others
 
 CONTINUE = "aliquot slurm apply --continue"
+_TOUCHING_NOTHING = frozenset({"drain", "wait", "gate", "resume", "explain", "release"})
 
 
 def apply(change: SlurmChange, context: SlurmChangeContext) -> SlurmChangeOutcome:
@@ -91,19 +92,30 @@ def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcom
             step, record = _next_step(record, context)
             record = _execute_step(step, begin_s, record, context)
         except KeyboardInterrupt as stop:
-            raise _stopped(record, context, ApplyInterruptedError.from_signal(getattr(stop, "number", 2))) from None
-        except Exception as cause:
+            failure = ApplyInterruptedError.from_signal(getattr(stop, "number", 2))
+            record = _turned_back(record, context, failure)
+        except Exception as cause:  # noqa: BLE001 - as_aliquot_error names it
             from aliquot.core.engine.executor import as_aliquot_error
 
-            error = as_aliquot_error(cause)
-            if record.undoing or isinstance(error, ApplyInterruptedError) or _is_incurable(record, error):
-                raise _stopped(record, context, error) from cause
-            failure = error
-            _report_failure(record, error, context)
-            record = replace(record, undoing=True, why=error.brief)
-            record = replace(record, phase=steps.route(record)[0])
-            context.save(record, required=False)
+            failure = as_aliquot_error(cause)
+            record = _turned_back(record, context, failure)
     return _finish(record, context, failure)
+
+
+def _turned_back(record: ChangeRecord, context: SlurmChangeContext, error: AliquotError) -> ChangeRecord:
+    """Return the record of the undo of a change that failed.
+
+    Raises the error if the change stops where it is. A signal stops a change that may have waited for hours for its
+    jobs. Beside running jobs, it leads back in seconds.
+    """
+    stops = isinstance(error, ApplyInterruptedError) and not record.beside_jobs
+    if record.undoing or stops or _is_incurable(record, error):
+        raise _stopped(record, context, error) from error.__cause__
+    _report_failure(record, error, context)
+    record = replace(record, undoing=True, why=error.brief)
+    record = replace(record, phase=steps.route(record)[0])
+    context.save(record, required=False)
+    return record
 
 
 def _report_failure(record: ChangeRecord, error: AliquotError, context: SlurmChangeContext) -> None:
@@ -120,10 +132,13 @@ def _next_step(record: ChangeRecord, context: SlurmChangeContext) -> tuple[Slurm
 
     A stop of slurmd that fails has touched nothing. After a kill it may have, so the record on disk is touched.
     """
-    step = steps.next_step(record, lambda: waiting.observe(record.name, context))
+    if record.beside_jobs:
+        step = steps.next_step_beside_jobs(record, lambda: slot_gate.is_held(record.name, context))
+    else:
+        step = steps.next_step(record, lambda: waiting.observe(record.name, context))
     if step == "drain" and not record.touched:
         context.save(record)
-    if step == record.phase and step not in ("drain", "wait", "resume", "explain"):
+    if step == record.phase and step not in _TOUCHING_NOTHING:
         touched = replace(record, touched=True)
         context.save(touched)
         return step, record if step == "stop" else touched
@@ -145,7 +160,8 @@ def _is_incurable(record: ChangeRecord, error: AliquotError) -> bool:
     """Report whether undoing would not help: Slurm is unavailable or too old, or the update of slurmctld failed."""
     if not record.touched:
         return False
-    return isinstance(error, SlurmUnavailableError | OldSlurmError) or record.phase == "tell"
+    jobs_in_the_way = record.beside_jobs and isinstance(error, BusyError)
+    return isinstance(error, SlurmUnavailableError | OldSlurmError) or jobs_in_the_way or record.phase == "tell"
 
 
 def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotError) -> AliquotError:
@@ -161,7 +177,8 @@ def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotEr
         *error.details,
         *why,
         *((f"This may help: {error.next_step}",) if error.next_step else ()),
-        f"The change of {record.name} stopped at step '{record.phase}' and is on record; the node takes no jobs.",
+        f"The change of {record.name} stopped at step '{record.phase}' and is on record; "
+        f"the node takes no {'new ' if record.beside_jobs else ''}jobs.",
         f"To undo it: aliquot slurm apply --undo --node-name {record.name}",
     )
     error.next_step = f"{CONTINUE} --node-name {record.name}"
@@ -185,12 +202,20 @@ def _finish(record: ChangeRecord, context: SlurmChangeContext, failure: AliquotE
         revision=record.change.revision,
         drained=node is None or node.draining,
         reason=node.reason if node and node.draining else "",
-        notes=(*record.expected.notes, *gone),
+        notes=(*record.expected.notes, *record.dropped, *gone),
         steps=record.steps,
         why=record.why,
         code=failure.code if failure else "",
-        exit_code=failure.exit_code if failure else 20 if record.undoing and not record.undo_requested else 0,
+        exit_code=_exit_code(record, failure),
     )
+
+
+def _exit_code(record: ChangeRecord, failure: AliquotError | None) -> int:
+    if failure is not None:
+        return failure.exit_code
+    if record.dropped and not record.undoing:
+        return 20
+    return 20 if record.undoing and not record.undo_requested else 0
 
 
 def _vanished_types(record: ChangeRecord, context: SlurmChangeContext) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ HELD = "HELD"
 _WAIT = "To wait for them, add --jobs wait --timeout 3600"
 
 
-def _turns(context: SlurmChangeContext, seconds: float) -> Iterator[None]:
+def turns(context: SlurmChangeContext, seconds: float) -> Iterator[None]:
     """Yield once, and again until ``seconds`` have passed. The pauses grow: each turn is a request to slurmctld."""
     begin, turns = context.now(), 0
     while context.now() - begin <= seconds:
@@ -102,7 +102,7 @@ def wait_for_jobs(record: ChangeRecord, context: SlurmChangeContext) -> None:
     if observation.busy and change.jobs == "refuse" and observation.jobs:
         raise busy(name, observation.jobs, "jobs are on it")
     if change.jobs == "requeue":
-        _requeue(observation.jobs, context)
+        requeue(observation.jobs, context)
     begin = context.now()
     last = -REPORT_EVERY_S
     shown: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def busy(name: str, jobs: tuple[SlurmJob, ...], why: str, advice: str = _WAIT) -
     )
 
 
-def _requeue(jobs: tuple[SlurmJob, ...], context: SlurmChangeContext) -> None:
+def requeue(jobs: tuple[SlurmJob, ...], context: SlurmChangeContext) -> None:
     """Put jobs back into the queue. Raises BusyError before touching any, if one of them cannot be requeued."""
     fixed = tuple(j for j in jobs if not j.requeue)
     if fixed:
@@ -179,7 +179,7 @@ def wait_for_registration(record: ChangeRecord, context: SlurmChangeContext) -> 
     name = record.name
     explained = False
     node: SlurmNode | None = None
-    for _ in _turns(context, REGISTER_S):
+    for _ in turns(context, REGISTER_S):
         node = fetch_node(name, context)
         if node is not None and _refused_registration(node, record):
             break
@@ -279,7 +279,7 @@ def resume_node(record: ChangeRecord, context: SlurmChangeContext) -> bool:
         context.sleep(ANSWERED_S)
     ordered = False
     refused: RefusedError | None = None
-    for _ in _turns(context, RESUME_S):
+    for _ in turns(context, RESUME_S):
         node = context.slurm.node(record.name)
         if held_by_others(node) or (not node.draining and "DOWN" not in node.states):
             if ordered and not node.draining:
@@ -318,7 +318,7 @@ def wait_until_settled(name: str, context: SlurmChangeContext, seconds: float = 
     A node that has just registered counts as not responding until slurmctld has pinged it.
     """
     node: SlurmNode | None = None
-    for _ in _turns(context, seconds):
+    for _ in turns(context, seconds):
         node = fetch_node(name, context)
         if node is None or "NOT_RESPONDING" not in node.states:
             break

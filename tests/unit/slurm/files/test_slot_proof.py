@@ -18,6 +18,8 @@ from unit.slurm.files.test_slot_board import node
 BEFORE = node(("3g.20gb@0", "3g.20gb@4"), ("7g.40gb@0",))
 AFTER = node(("3g.20gb@0", "3g.20gb@4"), ("3g.20gb@0", "3g.20gb@4"))
 
+LINES = gres.lines("n1", board.slot_board(BEFORE))
+
 
 def read(found: Inventory) -> ParsedFiles:
     """Return what a slurmd that sorts by the first file reads."""
@@ -25,18 +27,18 @@ def read(found: Inventory) -> ParsedFiles:
 
 
 def test_a_board_in_the_order_of_its_slots_is_proved() -> None:
-    assert unproved_order(board.slot_board(BEFORE), read(BEFORE)) == ()
+    assert unproved_order(LINES, read(BEFORE)) == ()
 
 
 def test_another_order_is_not_proved() -> None:
     by_type = ParsedFiles(tuple(sorted(read(BEFORE).devices, key=lambda record: record[0])))
-    (first, *_) = unproved_order(board.slot_board(BEFORE), by_type)
+    (first, *_) = unproved_order(LINES, by_type)
     assert first == "slurmd reads a100_3g.20gb (/dev/aliquot/slot004) at index 1, where slot 1 is of type pad"
 
 
 def test_another_number_of_records_is_not_proved() -> None:
     fewer = ParsedFiles(read(BEFORE).devices[:-1])
-    assert unproved_order(board.slot_board(BEFORE), fewer) == ("slurmd reads 14 records, not 15",)
+    assert unproved_order(LINES, fewer) == ("slurmd reads 14 records, not 15",)
 
 
 @pytest.mark.parametrize("busy", [(), (0,), (0, 4), (1, 2, 8)])

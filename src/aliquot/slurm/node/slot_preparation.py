@@ -1,0 +1,104 @@
+"""Checks before a change of idle slots beside running jobs, which touch nothing."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import BlockedError
+from aliquot.slurm.client.errors import BusyError, OldSlurmError
+from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.files.slot_proof import unproved_order
+from aliquot.slurm.node import order_file as orderfile
+from aliquot.slurm.node import reconfigure, slot_gate, slot_steps, slurmd_proof
+from aliquot.slurm.node.change_record import ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.request import BY_HAND
+from aliquot.slurm.node.slot_plan import SlotPlan, needs_reset, slot_plan
+from aliquot.slurm.node.slot_use import used_slots
+
+
+def is_possible(record: ChangeRecord, node: SlurmNode, inventory: Inventory, interrupted: ChangeRecord | None) -> bool:
+    """Report whether a change can leave running jobs alone. Otherwise the node changes as a whole.
+
+    The node must be a slot board with the same slots already, and no GPU may change its MIG mode. An interrupted change
+    of the whole node is finished first.
+    """
+    before, settings = record.restore_point, record.change.settings
+    if not settings.slots or not before.slots or (interrupted is not None and not interrupted.beside_jobs):
+        return False
+    registered = sum(gres.count for gres in node.gres if gres.name == "gpu")
+    return (
+        len(before.lines) == len(record.expected.lines) == registered
+        and not orderfile.differs(settings)
+        and not needs_reset(record.change.desired.gpus, inventory)
+        and (node.answers or interrupted is not None)
+    )
+
+
+def refuse_interrupted(record: ChangeRecord, interrupted: ChangeRecord | None) -> None:
+    """Raise BlockedError if a change beside running jobs was interrupted: its reservation and its slots come first."""
+    if interrupted is not None and interrupted.beside_jobs:
+        raise BlockedError(
+            f"an earlier change of the slots of {record.name} was interrupted, and must end first",
+            details=(f"Reservation {slot_gate.name(record.name)} keeps new jobs away until then.",),
+            next_step=f"aliquot slurm apply --continue --node-name {record.name}",
+        )
+
+
+def prepare(record: ChangeRecord, inventory: Inventory, context: SlurmChangeContext) -> tuple[ChangeRecord, SlotPlan]:
+    """Return the record of a change beside running jobs, and what of it is possible now.
+
+    Raises AliquotError if it is refused.
+    """
+    _refuse_release(record, context)
+    _refuse_reservations(record.name, context)
+    _refuse_order(record)
+    record = replace(record, beside_jobs=True, drained=False)
+    found = slot_plan(record, inventory, used_slots(record.name, context))
+    if found.dropped and record.change.jobs == "refuse":
+        raise slot_steps.busy_slots(record, found, context)
+    return record, found
+
+
+def _refuse_release(record: ChangeRecord, context: SlurmChangeContext) -> None:
+    """Raise OldSlurmError if slurmctld has to be restarted, and no command does that at the right moment."""
+    if reconfigure.reads_again(record):
+        return
+    command = record.change.settings.controller_restart
+    if not command:
+        raise reconfigure.needs_restart(record.version)
+    if command == BY_HAND:
+        raise OldSlurmError(
+            f"Slurm {record.version} needs a restart of slurmctld while slurmd is stopped, for a second at most",
+            details=("Beside running jobs that has to be a command: --slurmctld-restart 'ssh CONTROLLER ...'",),
+            next_step="aliquot slurm apply --help",
+        )
+    context.daemon.ready()
+
+
+def _refuse_reservations(name: str, context: SlurmChangeContext) -> None:
+    """Raise BusyError if jobs of another reservation for maintenance could start behind ours.
+
+    Slurm ignores every other reservation for a job that runs in one for maintenance.
+    """
+    own = slot_gate.name(name)
+    others = [r for r in context.slurm.reservations() if name in r.nodes and "MAINT" in r.flags and r.name != own]
+    if others:
+        raise BusyError(
+            f"reservation {others[0].name} is for maintenance: its jobs could start on {name} during the change",
+            details=("A node that changes as a whole is drained first, which keeps such jobs away.",),
+            next_step=f"scontrol show reservation {others[0].name}",
+        )
+
+
+def _refuse_order(record: ChangeRecord) -> None:
+    """Raise BlockedError if slurmd does not number the present slots in their order."""
+    before = record.restore_point
+    wrong = unproved_order(before.lines, slurmd_proof.read(record, before.gres_text, before.lines))
+    if wrong:
+        raise BlockedError(
+            f"the slots of {record.name} are not in the order that slurmd has: {wrong[0]}",
+            details=(*wrong[1:3], "Without --slots the node changes as a whole, once its jobs have ended."),
+            next_step=f"slurmd -G -N {record.name}",
+        )
