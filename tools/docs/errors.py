@@ -69,6 +69,15 @@ CASES_OF_ONE = {
     "UNKNOWN_HOST": "no sibling file has the CLOUD record, so its host is not known",
     "UNREADABLE": "a configuration file of Slurm cannot be read",
     "UNSAFE_FOLDER": "another user can change the folder, so no library is loaded from it",
+    "SAME_SLOT": "two instances of the GPU would have the same slot of the board",
+    "ORDER_FILE": "nodes that share a directory of Slurm must all have a slot board, or none",
+    "GATE_TOO_LATE": "the check of the jobs took longer than the reservation that keeps new ones away",
+    "PAD_IN_USE": "a job has a record that stands for no instance",
+    "NO_SLOT_BOARD": "the node cannot have a slot board",
+    "SLOTS_INTERRUPTED": "an earlier change of the slots was interrupted, and must end first",
+    "SLOT_ORDER": "slurmd does not have the slots in the order of the board",
+    "UNKNOWN_SLOT": "Slurm or the driver does not name the slot or device of a job",
+    "HARMS_JOB": "slurmd would give a running job another device, or count it wrong",
     "WRONG_CAPABILITY": "the capability of an instance is not the one that the driver's formula gives",
 }
 """The codes that are passed to a general error, also by a function that passes its parameter on."""

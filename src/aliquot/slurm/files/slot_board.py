@@ -139,6 +139,7 @@ def _placed(
                 f"slot {slot} of GPU {device.gpu} would be a {other.type} and a {device.type}",
                 details=("A slot board needs compute instances that start at different slices.",),
                 next_step="aliquot show",
+                code="SAME_SLOT",
             )
         yield slot, device
 

@@ -57,7 +57,7 @@ def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
     current_gres, jobs = ",".join(map(str, observation.node.gres)) if observation.node else "", observation.jobs
     if record is None:
         return SlurmPreview("nothing", name, current_gres=current_gres, gres=current_gres)
-    record, made, blocking = _foreseen(record, jobs, context)
+    record, made, blocking = _prediction(record, jobs, context)
     with files.locked(change.settings.conf_dir):
         differences = tuple(d for each in target.desired_files(record) if (d := _difference(each)))
     return SlurmPreview(
@@ -74,7 +74,7 @@ def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
     )
 
 
-def _foreseen(
+def _prediction(
     record: ChangeRecord, jobs: tuple[SlurmJob, ...], context: SlurmChangeContext
 ) -> tuple[ChangeRecord, Plan, tuple[SlurmJob, ...]]:
     """Return the record with the expected GRES, the plan for the GPUs, and the jobs that must end first."""

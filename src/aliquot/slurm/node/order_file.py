@@ -66,6 +66,7 @@ def refuse_conflicts(settings: SlurmNodeSettings) -> tuple[str, ...]:
             f"{settings.name} would be {kind}, and {others[0]} {other}, but both read {path(settings)}",
             details=("slurmd numbers the devices of all of these nodes by that file or of none.",),
             next_step="give the nodes with a slot board their own directory, and name it with --conf-dir",
+            code="ORDER_FILE",
         )
     names = ", ".join(others)
     return (f"{ORDER_FILE} belongs to this host's copy of {settings.conf_dir}: {names} must not share it",)

@@ -39,7 +39,6 @@ from aliquot.slurm.node.request import (
     held_by_others,
     is_our_reason,
 )
-from aliquot.slurm.node.slot_preconditions import refuse_unsuitable
 
 
 def prepare_change(
@@ -54,7 +53,7 @@ def prepare_change(
     change = replace(change, settings=settings)
     kind = files.kind_of(settings, found)
     if settings.slots:
-        refuse_unsuitable(settings, kind, found)
+        preparation.refuse_unsuitable(settings, kind, found)
     version = str(context.slurm.version())
     node = _node(settings.name, kind, context)
     inventory = context.gpus.backend.read()
@@ -73,6 +72,7 @@ def prepare_change(
         if interrupted
         else _restore_point(change, inventory, found, node, earlier),
         node_conf=_node_conf(change, node) if kind == "dynamic" else "",
+        previous_settings=_previous_settings(earlier),
     )
     if node is not None and preparation.is_possible(record, node, inventory, interrupted):
         return _prepare_beside_jobs(record, node, inventory, context)
@@ -98,7 +98,7 @@ def _prepare_node(
         return None
     if change.jobs == "refuse" and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
-    return replace(record, phase=steps.route(record)[0], previous_settings=_previous_settings(earlier))
+    return replace(record, phase=steps.route(record)[0])
 
 
 def _prepare_beside_jobs(

@@ -45,6 +45,7 @@ def hold(node: str, closed_at: float, context: SlurmChangeContext) -> None:
         raise BlockedError(
             f"the look at the jobs of {node} took more than {MINUTES - SPARE_S / 60:g} minutes: jobs may have started",
             next_step="scontrol ping",
+            code="GATE_TOO_LATE",
         )
     context.slurm.extend_reservation(name(node))
 

@@ -44,16 +44,16 @@ def slot_plan(record: ChangeRecord, inventory: Inventory, used: tuple[SlotUse, .
     after, accepted, dropped, blocking = held, [], [], set()
     for wanted in record.change.desired.gpus:
         made = plan(held, replace(record.change.desired, gpus=(wanted,)), _policy(record))
-        foreseen = foretold(after, made)
+        predicted = foretold(after, made)
         gpu = held.gpu(wanted.pci)
         own = _slots_of(gpu, held, record)
-        touched = _touched(record, foreseen, used) & own
+        touched = _touched(record, predicted, used) & own
         if made.blocked or touched:
             _refuse_other_blockers(made)
             blocking |= {*jobs_of(used, touched), *jobs_among(h for b in made.blockers for h in b.holders)}
             dropped.append(f"GPU {gpu.index} stays as it is: {_why(made, touched, used)}")
             continue
-        after = foreseen
+        after = predicted
         accepted.append(wanted)
     desired = replace(record.change.desired, gpus=tuple(accepted))
     _refuse_touched(record, after, used)
@@ -95,11 +95,12 @@ def _refuse_other_blockers(made: Plan) -> None:
     """Raise BlockedError for blockers other than holders: waiting for jobs would not remove them."""
     other = [blocker for blocker in made.blockers if blocker.rule != HELD]
     if other:
-        error = BlockedError(
-            other[0].message, details=tuple(b.message for b in other[1:]), next_step=other[0].next_step
+        raise BlockedError(
+            other[0].message,
+            code=other[0].rule,
+            details=tuple(blocker.message for blocker in other[1:]),
+            next_step=other[0].next_step,
         )
-        error.code = other[0].rule
-        raise error
 
 
 def _refuse_touched(record: ChangeRecord, after: Inventory, used: tuple[SlotUse, ...]) -> None:
@@ -113,6 +114,7 @@ def _refuse_touched(record: ChangeRecord, after: Inventory, used: tuple[SlotUse,
             f"{jobs} has {what}, so nothing of {record.name} can change beside it",
             details=("Only a request without a type, or for the type pad, gets such a record.",) if last else (),
             next_step=f"squeue --nodelist={record.name}",
+            code="PAD_IN_USE",
         )
 
 

@@ -32,6 +32,7 @@ def used_slots(name: str, context: SlurmChangeContext) -> tuple[SlotUse, ...]:
             return _by_slot(node, jobs)
     raise BlockedError(
         f"Slurm does not name the slots of {unnamed[0]} on {name}",
+        code="UNKNOWN_SLOT",
         details=unnamed[1:],
         next_step=f"scontrol -d show node {name}",
     )
@@ -50,7 +51,9 @@ def with_jobs(inventory: Inventory, settings: SlurmNodeSettings, used: Iterable[
     for each in used:
         device = devices[each.slot] if each.slot < len(devices) else None
         if device is None or (device.pci and not device.uuid):
-            raise BlockedError(f"slot {each.slot} has a job, but its device is unknown", next_step="aliquot show")
+            raise BlockedError(
+                f"slot {each.slot} has a job, but its device is unknown", code="UNKNOWN_SLOT", next_step="aliquot show"
+            )
         names = each.jobs or ("unknown",)
         claims += [Claim(Holder(JOB, f"slurm:{job}"), (device.uuid,)) for job in names if device.uuid]
     return with_claims(inventory, claims)

@@ -55,7 +55,12 @@ def _refuse_harm(record: ChangeRecord, after: validate.ParsedFiles) -> None:
     now = read(record, before.gres_text, before.lines)
     wrong = broken_jobs(now, after, [each.slot for each in record.used_slots])
     if wrong:
-        raise BlockedError(f"the change would harm a running job: {wrong[0]}", details=wrong[1:])
+        raise BlockedError(
+            f"the change would harm a running job: {wrong[0]}",
+            code="HARMS_JOB",
+            details=wrong[1:],
+            next_step=f"squeue --nodelist={record.name}",
+        )
 
 
 def read(record: ChangeRecord, configured: str, lines: Sequence[str]) -> validate.ParsedFiles:
