@@ -110,20 +110,25 @@ def test_what_a_waiting_job_says_of_itself(cluster: Cluster, slurm: Slurm) -> No
 def test_what_a_running_job_has(cluster: Cluster, slurm: Slurm) -> None:
     both = cluster.running("-N2", "--gres=gpu:a100_1g.5gb:2", "--mem=100")
     one = cluster.running("-w", "n1", "--gres=gpu:a100:1", "--mem=100")
+    limited = cluster.running("-w", "n1", "--mem=100", "--time=5")
     try:
         found = {j.id: j for j in slurm.jobs()}
         assert found[both].nodes == ("dyn1", "n1")
         assert found[both].allocated == tuple((n, Gres("gpu", "a100_1g.5gb", 2, (0, 1))) for n in ("dyn1", "n1"))
         assert found[one].allocated == (("n1", Gres("gpu", "a100", 1, (7,))),)
         assert found[one].state == "RUNNING"
+        assert 0 < found[limited].latest_end - time.time() <= 300
+        waiting = cluster.submit("--hold")
+        assert [j.id for j in slurm.jobs(holding=True)] == [j.id for j in slurm.jobs() if j.id != waiting]
+        cluster.cancel(waiting)
         assert [j.id for j in slurm.jobs("dyn1")] == [both]
-        assert sorted(j.id for j in slurm.jobs("n1")) == [both, one]
+        assert sorted(j.id for j in slurm.jobs("n1")) == [both, one, limited]
         n1 = slurm.node("n1")
         assert n1.gres_used == (Gres("gpu", "a100_1g.5gb", 2, (0, 1)), Gres("gpu", "a100", 1, (7,)))
-        assert n1.cpus_allocated == 2
+        assert n1.cpus_allocated == 3
         assert "MIXED" in n1.states
     finally:
-        cluster.cancel(both, one)
+        cluster.cancel(both, one, limited)
 
 
 def test_partitions(cluster: Cluster, slurm: Slurm) -> None:

@@ -25,6 +25,7 @@ FILTERED_JSON = Version(23, 2)
 _FORGOTTEN = re.compile(r"Invalid job id specified|^Job \d+ not found", re.MULTILINE)
 """Output of scontrol for a job that slurmctld does not have, or no longer has."""
 _NO_RESERVATION = "Requested reservation is invalid"
+_HOLDING = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT,RESIZING"
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
@@ -62,13 +63,14 @@ class ScontrolClient:
             raise error_texts.slurm_error(f"Node {name} not found", purpose)
         return found[0]
 
-    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
+    def jobs(self, node: str = "", *, holding: bool = False) -> tuple[SlurmJob, ...]:
         if node:
             return tuple(j for j in self._jobs_on(node) if on_node(j, node))
         purpose = "read Slurm's jobs"
-        found = self._document(purpose, "squeue", "--all", "--json")
+        states = (f"--states={_HOLDING}",) if holding and self.version() >= FILTERED_JSON else ()
+        found = self._document(purpose, "squeue", "--all", *states, "--json")
         every = found.jobs() if found else self._jobs_by_text(purpose)
-        return tuple(j for j in every if not has_ended(j.state))
+        return tuple(j for j in every if not has_ended(j.state) and not (holding and j.pending))
 
     def _jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Return the jobs on a node.

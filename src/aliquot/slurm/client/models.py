@@ -122,6 +122,8 @@ class SlurmJob(msgspec.Struct, frozen=True):
     priority: int = 0
     submitted: int = 0
     eligible: int = 0
+    latest_end: int = 0
+    """The time limit ends the job then; 0 if it has no limit or has not started."""
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
     reservation: str = ""

@@ -38,10 +38,11 @@ class Slurm(Protocol):
         """Read one node record. Raises NoNodeError if it does not exist."""
         ...
 
-    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
+    def jobs(self, node: str = "", *, holding: bool = False) -> tuple[SlurmJob, ...]:
         """Return every job that is pending or has resources (running, suspended, completing, configuring).
 
-        With ``node``, returns only jobs that have resources on it, and does not read the rest of the queue. One job
+        With ``node``, returns only jobs that have resources on it, and does not read the rest of the queue. With
+        ``holding``, returns only jobs that have resources, and reads as little else as the release allows. One job
         stands for all pending jobs of an array. Raises NoNodeError if the node does not exist.
         """
         ...

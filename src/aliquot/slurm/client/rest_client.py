@@ -74,13 +74,15 @@ class SlurmRestClient:
             raise error_texts.slurm_error(f"Node {name} not found", purpose)
         return found
 
-    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
+    def jobs(self, node: str = "", *, holding: bool = False) -> tuple[SlurmJob, ...]:
         if node:
             # slurmrestd always lists the whole queue.
             with suppress(*_NO_COMMANDS):
                 return self._commands.jobs(node)
         every = self._get("read Slurm's jobs", "/jobs", (("flags", "DETAIL"),) if self._wrapped() else ()).jobs()
-        return tuple(j for j in every if (on_node(j, node) if node else not has_ended(j.state)))
+        if node:
+            return tuple(j for j in every if on_node(j, node))
+        return tuple(j for j in every if not has_ended(j.state) and not (holding and j.pending))
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
         return self._get("read Slurm's partitions", "/partitions").partitions()

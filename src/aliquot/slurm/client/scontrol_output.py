@@ -216,9 +216,10 @@ def _node(fields: Fields) -> SlurmNode:
 def _job(fields: Fields, allocated: tuple[tuple[str, Gres], ...]) -> SlurmJob:
     nodes_at_least, cpus = max(_int(fields.get("NumNodes", "")), 1), max(_int(fields.get("NumCPUs", "")), 1)
     per_cpu = _mib(fields.get("MinMemoryCPU", ""))
+    state = job_state([fields.get("JobState", "")])
     return SlurmJob(
         id=_int(fields["JobId"]),
-        state=job_state([fields.get("JobState", "")]),
+        state=state,
         user=fields.get("UserId", "").partition("(")[0],
         name=fields.get("JobName", ""),
         reason=reason_word(_plain(fields.get("Reason", ""))),
@@ -236,6 +237,7 @@ def _job(fields: Fields, allocated: tuple[tuple[str, Gres], ...]) -> SlurmJob:
         priority=_int(fields.get("Priority", "")),
         submitted=_int(fields.get("SubmitTime", "")),
         eligible=_int(fields.get("EligibleTime", "")),
+        latest_end=_int(fields.get("EndTime", "")) if state != "PENDING" else 0,
         required_nodes=hostlist.expand(_plain(fields.get("ReqNodeList", ""))),
         excluded_nodes=hostlist.expand(_plain(fields.get("ExcNodeList", ""))),
         reservation=_plain(fields.get("Reservation", "")),

@@ -47,10 +47,12 @@ def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
 def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> SlurmJob:
     at_least, cpus = max(number(raw.get("node_count")), 1), max(number(raw.get("cpus")), 1)
     per_cpu, names = number(raw.get("memory_per_cpu")), hostlist.expand(text(raw.get("nodes")))
-    reason = reason_word(text(raw.get("state_reason")))
+    reason, state = reason_word(text(raw.get("state_reason"))), job_state(states)
+    # For a job without a limit, Slurm writes a date that is a year ahead.
+    limited = state != "PENDING" and number(raw.get("time_limit")) > 0
     return SlurmJob(
         id=number(raw.get("job_id")),
-        state=job_state(states),
+        state=state,
         user=text(raw.get("user_name")),
         name=text(raw.get("name")),
         reason="" if reason == "None" else reason,
@@ -68,6 +70,7 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> SlurmJob:
         priority=number(raw.get("priority")),
         submitted=number(raw.get("submit_time")),
         eligible=number(raw.get("eligible_time")),
+        latest_end=number(raw.get("end_time")) if limited else 0,
         required_nodes=hostlist.expand(text(raw.get("required_nodes"))),
         excluded_nodes=hostlist.expand(text(raw.get("excluded_nodes"))),
         reservation=text(raw.get("resv_name")),
