@@ -639,6 +639,20 @@ MUTANTS = {
         "if has_instances(every) and whole else []",
         ("tests/unit/slurm/files/test_fence.py",),
     ),
+    "slurm-types-free": Mutant(
+        "slurm types: devices of a node where no job can start count as free",
+        "slurm/types/offers.py",
+        "counts - used if starts else Counter()",
+        "counts - used",
+        ("tests/unit/slurm/types/test_offers.py",),
+    ),
+    "slurm-types-filler": Mutant(
+        "slurm types: the filler of a slot board is offered as a GPU",
+        "slurm/types/offers.py",
+        " and g.type != FILLER)",
+        ")",
+        ("tests/unit/slurm/types/test_offers.py",),
+    ),
     "cdi-follows-back": Mutant(
         "CDI: a file of ours does not follow the way back of a change that failed",
         "core/engine/apply.py",

@@ -93,3 +93,18 @@ def outside(bed: Bed) -> Path:
         (folder / name).write_text(f'#!/bin/sh\nexec {inner} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
+
+
+def unprivileged(bed: Bed) -> Path:
+    """Create a folder of Slurm's programs that run in the machine as a user who is not an operator."""
+    folder = bed.folder / "unprivileged"
+    folder.mkdir(exist_ok=True)
+    drop = (
+        f"chroot --userspec=65534:65534 {bed.release.root}"
+        if bed.release.chrooted
+        else "setpriv --reuid=65534 --regid=65534 --clear-groups"
+    )
+    for name in (*PROGRAMS, "sbatch", "sacct"):
+        (folder / name).write_text(f'#!/bin/sh\nexec {drop} /usr/bin/{name} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder

@@ -23,6 +23,8 @@ from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 
 TypeStyle = Literal["short", "full", "profile"]
 STYLES: tuple[TypeStyle, ...] = get_args(TypeStyle)
+FILLER = "pad"
+"""Type of a record that stands for no device: nodes whose number of records stays the same have some."""
 
 _PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+-][a-z0-9.]+)*")
 _VENDOR = "nvidia_"

@@ -1,0 +1,41 @@
+"""Command table of ``aliquot slurm`` for the users of a cluster, and for those who account for them."""
+
+from __future__ import annotations
+
+from aliquot.cli.framework.command_model import OUT, OUTPUT, CliCommand, CommandOption
+
+SETTINGS = "/etc/aliquot/slurm.yaml"
+
+TYPES = CliCommand(
+    "types",
+    "show the GPU types that jobs can request here: total, free now and soon, possible on demand",
+    "slurm.types",
+    options=(
+        CommandOption(
+            "type", help="only this type, in any spelling (3g.20gb); names the nearest types if it does not exist"
+        ),
+        CommandOption(
+            "-f",
+            "--file",
+            help=f"the controller's settings, which restrict layouts on demand; default: {SETTINGS} if it exists",
+            metavar="FILE",
+            complete="file",
+        ),
+        CommandOption(
+            "--list", help="print one line for each type of each partition, as job_submit.lua reads them", kind="flag"
+        ),
+        *OUT,
+        OUTPUT,
+    ),
+    text="Needs no special rights. With PrivateData, Slurm hides nodes or other users' jobs, and their devices have no "
+    "known end. 'free' counts devices on nodes that take jobs and have an idle CPU; 'free soon' follows the time "
+    "limits of running jobs.",
+    examples=(
+        "aliquot slurm types",
+        "aliquot slurm types 3g.20gb",
+        "aliquot slurm types --list --out /etc/slurm/aliquot-types",
+    ),
+    exits="0 done, 20 no such type here, or Slurm does not answer",
+)
+
+USERS = (TYPES,)

@@ -1,0 +1,1 @@
+"""GRES types that jobs can request: counts, near misses, layouts on demand."""
