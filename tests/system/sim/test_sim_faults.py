@@ -239,7 +239,7 @@ def test_the_driver_is_replaced_under_an_open_session() -> None:
 @pytest.mark.parametrize(
     ("call", "near"),
     [
-        ("NoSuchCall", "aliquot sim show --calls"),
+        ("NoSuchCall", "the simulator has no call 'NoSuchCall'"),
         ("nvmlDeviceGetMigMode", "did you mean DeviceGetMigMode"),
         ("DeviceCreateGpuInstances", "DeviceCreateGpuInstance"),
         ("sysfswrite", "SysfsWrite"),

@@ -64,9 +64,10 @@ def test_the_submit_script_refuses_what_could_get_a_pad(bed: Bed) -> None:
     lines = f"{bed.node('n1', f'CPUs=2 Gres={value}')}\nPartitionName=all Nodes=ALL Default=YES"
     bed.conf(lines, more="JobSubmitPlugins=lua")
     shutil.copy(DEPLOY / "job_submit.lua", bed.etc)
+    (bed.etc / "aliquot-types").write_text("type all a100_3g.20gb\ntype all a100_2g.10gb\n")
     bed.controller()
     for request, accepted in REQUESTS.items():
         done = bed.submit("true", "-n1", request)
         assert (done.code == 0) is accepted, (request, done)
-        refused = "name the type of the GPU" in done.err or "the type pad stands for no device" in done.err
+        refused = "needs a type in partition all" in done.err or "the type pad stands for no device" in done.err
         assert refused is not accepted, (request, done)

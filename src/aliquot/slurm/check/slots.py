@@ -10,6 +10,7 @@ from aliquot.slurm.check.finding import CheckInput, SlurmFinding, error, warning
 from aliquot.slurm.conf.gres import GresLine
 from aliquot.slurm.files.slot_board import ORDER_FILE, PAD, is_marker
 
+_WRITE_TYPES = "aliquot slurm types --list --out /etc/slurm/aliquot-types"
 _SUBMIT = ("JobSubmitPlugins", "CliFilterPlugins")
 
 
@@ -47,6 +48,6 @@ def pads(inputs: CheckInput) -> Iterator[SlurmFinding]:
     for group in inputs.groups:
         if any(map(is_pad, group.gres)):
             sentence = f"a job that requests a GPU of any type, or gpu:{PAD}, can get a record without a device"
-            fix = "refuse such requests with JobSubmitPlugins=lua: see deploy/slurm/job_submit.lua"
-            found = warning("SLOT_PADS", inputs.file("slurm.conf"), sentence, fix)
+            fix = "refuse such requests: see deploy/slurm/job_submit.lua, which reads aliquot-types"
+            found = warning("SLOT_PADS", inputs.file("slurm.conf"), sentence, fix, _WRITE_TYPES)
             yield msgspec.structs.replace(found, nodes=group.names)
