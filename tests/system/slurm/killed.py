@@ -1,7 +1,7 @@
 """The command line, killed around a step of a change: ``python -m system.slurm.killed gpus before slurm apply ...``.
 
 ``before``: the record names the step, but the step has not run. ``after``: the step has run, but the record does not
-know. Production code has no hook for this.
+know. ``stopped``: SIGTERM arrives once, after the step. Production code has no hook for this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def _killing(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext)
     if (step, when) == (where, "before"):
         os.kill(os.getpid(), signal.SIGKILL)
     done = _act(step, record, context)
-    if step == where:
+    if step == where and when == "stopped":
+        sys.argv[2] = "never"
+        os.kill(os.getpid(), signal.SIGTERM)
+    if (step, when) == (where, "after"):
         os.kill(os.getpid(), signal.SIGKILL)
     return done
 

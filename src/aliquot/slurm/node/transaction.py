@@ -86,6 +86,7 @@ def _open(context: SlurmChangeContext, settings: SlurmNodeSettings | None) -> Ch
 
 def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcome:
     failure: AliquotError | None = None
+    complete = False
     while record.phase:
         try:
             begin_s = context.now()
@@ -93,7 +94,12 @@ def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcom
             record = _execute_step(step, begin_s, record, context)
         except KeyboardInterrupt as stop:
             failure = ApplyInterruptedError.from_signal(getattr(stop, "number", 2))
-            record = _turned_back(record, context, failure)
+            if record.phase == "release" and not complete:
+                # Jobs may have started already, so nothing leads back from here.
+                context.report("the change is complete; the signal arrived after it")
+                complete = True
+            else:
+                record = _turned_back(record, context, failure)
         except Exception as cause:  # noqa: BLE001 - as_aliquot_error names it
             from aliquot.core.engine.executor import as_aliquot_error
 
@@ -158,10 +164,11 @@ def _execute_step(step: SlurmStep, begin_s: float, record: ChangeRecord, context
 
 def _is_incurable(record: ChangeRecord, error: AliquotError) -> bool:
     """Report whether undoing would not help: Slurm is unavailable or too old, or the update of slurmctld failed."""
-    if not record.touched:
+    if not record.touched or isinstance(error, ApplyInterruptedError):
         return False
     jobs_in_the_way = record.beside_jobs and isinstance(error, BusyError)
-    return isinstance(error, SlurmUnavailableError | OldSlurmError) or jobs_in_the_way or record.phase == "tell"
+    at_a_point_of_no_return = record.phase in ("tell", "release")
+    return isinstance(error, SlurmUnavailableError | OldSlurmError) or jobs_in_the_way or at_a_point_of_no_return
 
 
 def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotError) -> AliquotError:

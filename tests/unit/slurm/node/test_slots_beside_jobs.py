@@ -209,7 +209,7 @@ def test_a_failure_leads_back_and_jobs_may_start_again(host: Host, step: str, af
     assert not host.now.draining
 
 
-@pytest.mark.parametrize("step", ["wait", "gate", "gpus", "files", "verify"])
+@pytest.mark.parametrize("step", ["wait", "gate", "gpus", "files", "tell", "verify"])
 def test_a_signal_leads_back(host: Host, step: str) -> None:
     host.at(step, fails(KeyboardInterrupt()), after=True)
     if step in ("wait", "gate"):
@@ -221,6 +221,27 @@ def test_a_signal_leads_back(host: Host, step: str) -> None:
     assert profiles(host, 1) == [WHOLE]
     assert not closed(host)
     assert record(host).status in ("undone", "refused")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_signal_at_the_end_does_not_lead_back_from_where_jobs_may_start(host: Host, after: bool) -> None:
+    host.at("release", fails(KeyboardInterrupt()), after=after)
+    outcome = host.apply("1", HALVES, slots(host))
+    assert (outcome.status, outcome.exit_code) == ("done", 130)
+    assert profiles(host, 1) == ["3g.20gb", "3g.20gb"]
+    assert not closed(host)
+    assert record(host).status == "done"
+
+
+def test_a_reservation_that_cannot_be_deleted_stays_on_record(host: Host) -> None:
+    host.at("release", fails(BlockedError("not permitted")))
+    with pytest.raises(BlockedError, match="not permitted") as stopped:
+        host.apply("1", HALVES, slots(host))
+    assert stopped.value.next_step == "aliquot slurm apply --continue --node-name n1"
+    assert (record(host).status, record(host).undoing, closed(host)) == ("open", False, True)
+    assert apply.continue_change(host.context).status == "done"
+    assert profiles(host, 1) == ["3g.20gb", "3g.20gb"]
+    assert not closed(host)
 
 
 def test_a_second_signal_stops_on_record_and_no_job_starts(host: Host) -> None:
