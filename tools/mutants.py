@@ -653,6 +653,13 @@ MUTANTS = {
         ")",
         ("tests/unit/slurm/types/test_offers.py",),
     ),
+    "slurm-weights": Mutant(
+        "slurm weights: a device is billed by its compute alone, whatever memory it takes from others",
+        "slurm/gpus/type_facts.py",
+        "larger = max(Fraction(self.memory_slices, self.of_memory), Fraction(self.compute_slices, self.of_compute))",
+        "larger = Fraction(self.compute_slices, self.of_compute)",
+        ("tests/unit/slurm/types/test_billing.py",),
+    ),
     "cdi-follows-back": Mutant(
         "CDI: a file of ours does not follow the way back of a change that failed",
         "core/engine/apply.py",

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from support import forkserver, processes
 
 from .cgroups import Cgroups
-from .release import PROGRAMS, Release
+from .release import ACCOUNTING, PROGRAMS, Release
 
 TIMEOUT_S = 60.0
 _MACHINE = """
@@ -117,7 +117,7 @@ class Machine:
         client = (
             compiled("program.c", f'-DROOT="{root}"', "-D_GNU_SOURCE", "-static") if self.release.chrooted else None
         )
-        for name in PROGRAMS:
+        for name in (*PROGRAMS, *ACCOUNTING):
             (self.bin / name).symlink_to(client or shutil.which(name, path=self.release.path) or name)
 
     def _outside(self) -> None:

@@ -28,6 +28,7 @@ SUITE, AREAS = "trixie", "main,contrib"
 PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurmrestd", "munge"),
     *("slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", PLUGIN),
+    *("slurmdbd", "slurm-wlm-mysql-plugin"),
     *("docker.io", "docker-cli", "docker-compose", "containerd", "runc"),
 )
 """``PLUGIN`` implements AutoDetect=nvml. Debian 12's docker does not support CDI, Debian 13's (26) does."""

@@ -21,6 +21,8 @@ PROGRAMS = (
     "scancel",
     "sdiag",
 )
+ACCOUNTING = ("sacct", "sacctmgr", "slurmdbd")
+"""Programs that only tests of accounting need (``accounting.missing``)."""
 
 
 @dataclass(frozen=True)

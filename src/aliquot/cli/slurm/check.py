@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from aliquot.slurm.client.models import Version
     from aliquot.slurm.conf.statements import Conf
 
-_FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurmd")
 _NEXT = "aliquot slurm check --conf-dir DIR"
 
 
@@ -59,7 +58,7 @@ def check_input(args: Args) -> CheckInput:
     scripts = tuple(ConfSource(path, output.read_text(path, "script")) for path in args.script or ())
     if scripts and not args.conf_dir and not args.live:
         return CheckInput("", scripts=scripts)
-    folder = _folder(args)
+    folder = slurm_sources.conf_folder(args.conf_dir, _NEXT)
     slurm, gres, cgroup, helpers = _files(folder)
     name = slurm_sources.node_name(args)
     given = CheckInput(folder, slurm, gres, cgroup, helpers, _version(args), scripts=scripts)
@@ -74,22 +73,6 @@ def check_input(args: Args) -> CheckInput:
         order_file=_order_file(folder),
         live=_live(args, given) if args.live else None,
     )
-
-
-def _folder(args: Args) -> str:
-    typed = args.conf_dir or os.path.dirname(os.environ.get("SLURM_CONF", ""))
-    if typed:
-        if not os.path.isdir(typed):
-            raise ConfigError(f"the directory {typed} does not exist", next_step=_NEXT)
-        return str(typed)
-    found = next((f for f in _FOLDERS if os.path.exists(f"{f}/slurm.conf") or os.path.exists(f"{f}/gres.conf")), None)
-    if found is None:
-        raise ConfigError(
-            "cannot find slurm.conf or gres.conf on this host",
-            details=tuple(f"searched {folder}" for folder in _FOLDERS),
-            next_step=_NEXT,
-        )
-    return found
 
 
 def _files(folder: str) -> list[Conf | None]:

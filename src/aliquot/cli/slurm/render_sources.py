@@ -12,8 +12,31 @@ from aliquot.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
 
+_FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurmd")
 _LISTED = "/proc/driver/nvidia-caps/mig-minors"
 _BOUND_S = 10.0
+
+
+def conf_folder(typed: str | None, next_step: str) -> str:
+    """Return the directory of Slurm's files: the typed one, that of SLURM_CONF, else the first usual one that has them.
+
+    Raises ConfigError, with ``next_step``, if there is none.
+    """
+    import os
+
+    named = typed or os.path.dirname(os.environ.get("SLURM_CONF", ""))
+    if named:
+        if not os.path.isdir(named):
+            raise ConfigError(f"the directory {named} does not exist", next_step=next_step)
+        return named
+    found = next((f for f in _FOLDERS if os.path.exists(f"{f}/slurm.conf") or os.path.exists(f"{f}/gres.conf")), None)
+    if found is None:
+        raise ConfigError(
+            "cannot find slurm.conf or gres.conf on this host",
+            details=tuple(f"searched {folder}" for folder in _FOLDERS),
+            next_step=next_step,
+        )
+    return found
 
 
 def node_name(args: Args) -> str:

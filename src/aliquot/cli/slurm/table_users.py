@@ -38,4 +38,33 @@ TYPES = CliCommand(
     exits="0 done, 20 no such type here, or Slurm does not answer",
 )
 
-USERS = (TYPES,)
+WEIGHTS = CliCommand(
+    "weights",
+    "print TRESBillingWeights for partitions with MIG devices, by their part of a GPU",
+    "slurm.weights",
+    options=(
+        CommandOption(
+            "partitions", help="partitions; default: all that have MIG devices", kind="many", metavar="PARTITION"
+        ),
+        CommandOption(
+            "--whole",
+            help="weight of a whole GPU; default: the partition's weight of GRES/gpu, else 100",
+            metavar="NUMBER",
+            number="float",
+        ),
+        CommandOption(
+            "--conf-dir",
+            help="directory of slurm.conf; default: that of SLURM_CONF, else /etc/slurm",
+            metavar="DIR",
+            complete="file",
+        ),
+        OUTPUT,
+    ),
+    text="A weight is the larger of the device's shares of memory slices and of compute slices. Slurm counts TRES only "
+    "with slurmdbd, and only those in AccountingStorageTRES: slurmctld does not start with weights of others. Prints "
+    "lines for slurm.conf and changes nothing.",
+    examples=("aliquot slurm weights", "aliquot slurm weights main --whole 8"),
+    exits="0 done, 20 no slurmdbd, no such partition, or Slurm does not answer",
+)
+
+USERS = (TYPES, WEIGHTS)

@@ -51,3 +51,9 @@ class OldSlurmError(SlurmError):
     """This release of Slurm does not support the request."""
 
     code = "SLURM_TOO_OLD"
+
+
+class NoAccountingError(SlurmError):
+    """The cluster has no slurmdbd, or its accounting lacks what is needed."""
+
+    code = "NO_ACCOUNTING"

@@ -1,1 +1,1 @@
-"""GRES types that jobs can request: counts, near misses, layouts on demand."""
+"""GRES types that jobs can request: counts, near misses, layouts on demand, billing weights."""
