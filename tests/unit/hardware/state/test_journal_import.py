@@ -12,7 +12,7 @@ import pytest
 
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import change_of
-from aliquot.core.model import catalog
+from aliquot.core.model import catalog, encoding
 from aliquot.core.planner.plan import plan
 from aliquot.foundation import state_store
 from aliquot.hardware.state import journal as module
@@ -32,7 +32,7 @@ def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def line(**fields: Any) -> bytes:
-    body = msgspec.json.encode(fields)
+    body = encoding.encode(fields)
     return b"%08x %s\n" % (crc32(body), body)
 
 
