@@ -69,6 +69,7 @@ CASES_OF_ONE = {
     "UNKNOWN_HOST": "no sibling file has the CLOUD record, so its host is not known",
     "UNREADABLE": "a configuration file of Slurm cannot be read",
     "UNSAFE_FOLDER": "another user can change the folder, so no library is loaded from it",
+    "NO_PARTITION": "a partition has no line in slurm.conf, or no MIG devices",
     "SAME_SLOT": "two instances of the GPU would have the same slot of the board",
     "ORDER_FILE": "nodes that share a directory of Slurm must all have a slot board, or none",
     "GATE_TOO_LATE": "the check of the jobs took longer than the reservation that keeps new ones away",

@@ -35,7 +35,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setattr(runtime_checks, "KUBELET", str(tmp_path / "kubelet.sock"))
     monkeypatch.setattr(runtime_checks, "SOCKETS", (str(tmp_path / "libvirt-sock"),))
-    monkeypatch.setattr("aliquot.cli.slurm.check._FOLDERS", ())
+    monkeypatch.setattr("aliquot.cli.slurm.render_sources._FOLDERS", ())
     return programs
 
 

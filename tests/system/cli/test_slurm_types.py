@@ -119,6 +119,7 @@ def test_the_list_is_for_job_submit(run: Run, tmp_path: Path) -> None:
     first, *lines = out.read_text().splitlines()
     assert first.startswith("# ")
     assert lines == expected
+    assert run("slurm", "types", "--list", "--out", "-").out.splitlines() == expected
     out.write_text("type main mine\n")
     assert run("slurm", "types", "--list", "--out", str(out)).code != 0, "a file of the site's own"
 

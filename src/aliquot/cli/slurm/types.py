@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from aliquot.cli.framework import output, owned_files, streams
+from aliquot.cli.framework import file_output, output, owned_files, streams
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.slurm import types_view
 from aliquot.errors import AliquotError, UsageError
@@ -77,9 +77,9 @@ def _chosen(offers: tuple[TypeOffer, ...], word: str) -> tuple[TypeOffer, ...]:
 
 def _write_list(offers: tuple[TypeOffer, ...], settings: SlurmControllerSettings | None, args: Args) -> int:
     lines = types_view.listed(offers, tuple(settings.layouts) if settings else ())
-    if args.out:
-        owned_files.save(args.out, owned_files.marked("".join(f"{line}\n" for line in lines)), force=args.force)
-        streams.note(f"wrote {args.out}")
+    if path := file_output.target(args):
+        owned_files.save(path, owned_files.marked("".join(f"{line}\n" for line in lines)), force=args.force)
+        streams.note(f"wrote {path}")
         return 0
     output.emit(output.build("SlurmTypeList", lines=lines), args.output, "\n".join(lines))
     return 0

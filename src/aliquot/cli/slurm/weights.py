@@ -37,7 +37,7 @@ def run(args: Args) -> int:
     for name in sorted(set(types) - {each.partition for each in partitions}):
         absent = f"{conf.path} has no line for partition {name}"
         if args.partitions:
-            raise BlockedError(absent, next_step="scontrol show partitions")
+            raise BlockedError(absent, code="NO_PARTITION", next_step="scontrol show partitions")
         streams.note(f"note     {absent}")
     weights = billing.billing_weights(
         {kind: facts[kind] for kind in facts if any(kind in each for each in types.values())},
@@ -97,7 +97,9 @@ def _types_by_partition(offers: Sequence[TypeOffer], chosen: Sequence[str]) -> d
     sliced = {name: each for name, each in found.items() if any(offer.facts.profile for offer in each)}
     for name in chosen:
         if name not in sliced:
-            raise BlockedError(f"partition {name} has no MIG devices", next_step="aliquot slurm types")
+            raise BlockedError(
+                f"partition {name} has no MIG devices", code="NO_PARTITION", next_step="aliquot slurm types"
+            )
     return {name: tuple(offer.type for offer in each) for name, each in sliced.items() if not chosen or name in chosen}
 
 
