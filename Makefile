@@ -66,7 +66,7 @@ check: $(VENV)/.dev   ## format, lint, types, import contracts, plain English
 RUN := $(BIN)/python tools/contained.py
 PYTEST := $(BIN)/python -m pytest -n auto -rsR --rerun-show-tracebacks --max-suite-reruns 10
 # CPU seconds and wall seconds that a run should take on 2 idle cores, and the CPU seconds above which it fails.
-BUDGET := --budget 1500,1200,4000
+BUDGET := --budget 1500,1200,5000
 
 test: $(VENV)/.dev   ## everything that must pass, and a tenth of what is long; skips what cannot start here and lists it
 	@$(RUN) $(BUDGET) sh -c '$(MAKE) --no-print-directory check && $(PYTEST)'
