@@ -8,6 +8,7 @@ import socket
 import pytest
 from starlette.requests import Request
 
+from aliquot.dashboard.security import local_peer
 from aliquot.dashboard.security.local_peer import owner
 
 
@@ -38,3 +39,11 @@ def test_it_is_the_user_of_the_socket() -> None:
         server.accept()[0],
     ):
         assert owner(_request(client.getsockname(), server.getsockname())) == os.getuid()
+
+
+def test_a_kernel_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    monkeypatch.setattr(local_peer, "_PATIENCE_S", 0.01)
+    with silent, other_end:
+        monkeypatch.setattr(socket, "socket", lambda *_: silent)
+        assert owner(_request(("127.0.0.1", 1), ("127.0.0.1", 2))) is None

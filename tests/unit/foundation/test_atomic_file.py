@@ -124,3 +124,12 @@ def test_a_process_that_was_killed_after_it_kept_the_content_leaves_no_third_nam
     store.replace(str(path), b"two", old=str(old))
     assert (path.read_bytes(), old.read_bytes()) == (b"two", b"one")
     assert sorted(os.listdir(tmp_path)) == ["map", "map.previous"]
+
+
+def test_a_file_of_another_owner_is_given_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: owners.append((user, group)))
+    own = os.geteuid(), os.getegid()
+    store.replace(str(tmp_path / "map"), b"one", owner=own)
+    store.replace(str(tmp_path / "map"), b"two", owner=(own[0] + 1, own[1]))
+    assert owners == [(own[0] + 1, own[1])]

@@ -58,7 +58,9 @@ def resume(plan: Plan, now: Inventory, context: ExecutionContext, report: Report
                 )
             if before is not None and (not ends or not (rest.actions or rest.blockers)):
                 if rest.actions:
-                    report(f"an earlier run of this plan was interrupted; {len(rest.actions)} actions are left")
+                    n = len(rest.actions)
+                    left = "1 action is left" if n == 1 else f"{n} actions are left"
+                    report(f"an earlier run of this plan was interrupted; {left}")
                 return Work(plan, rest, before, attempted_calls(change, entries))
     changed = "the node changed since this plan was made"
     if plan.node != now.node:

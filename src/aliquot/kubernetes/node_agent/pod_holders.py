@@ -95,3 +95,12 @@ def blocking_pods(plan: Plan) -> tuple[tuple[str, str], ...]:
 def blocked_by_holders_only(plan: Plan) -> bool:
     """Report whether a plan is blocked, and only by holders."""
     return plan.blocked and all(b.rule == "HELD" for b in plan.blockers)
+
+
+def blocked_by_processes_only(plan: Plan) -> bool:
+    """Report whether a plan is blocked, and only by processes and others that are no pods.
+
+    These may be ended. The plan must still include all pods: it may not destroy an instance of a pod that does not
+    block it.
+    """
+    return blocked_by_holders_only(plan) and not blocking_pods(plan)

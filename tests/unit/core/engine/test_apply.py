@@ -130,6 +130,25 @@ def test_a_plan_of_another_moment_is_refused() -> None:
     assert bench.memory.log == []
 
 
+def test_a_resumed_plan_reports_what_is_left_only_if_something_is() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb", "1g.5gb"]))
+
+    def kill(n: int, what: str) -> None:
+        if n == 3:
+            raise KilledError
+
+    bench.memory.before = kill
+    with pytest.raises(KilledError):
+        run(bench, got)
+    bench.memory.before = lambda n, what: None
+    run(bench, got)
+    assert "an earlier run of this plan was interrupted; 1 action is left" in bench.messages
+    bench.messages.clear()
+    assert run(bench, got).status == "nothing"
+    assert not any("interrupted" in text for text in bench.messages)
+
+
 def test_a_cut_off_plan_is_not_resumed_over_foreign_work() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
     got = plan(bench.memory.inventory, mig_nodes.desired_state(A100, ["3g.20gb", "2g.10gb"]))

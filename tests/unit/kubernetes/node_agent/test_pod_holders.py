@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
+from aliquot.core.model.desired import Desired, RuleCode
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory
+from aliquot.core.model.plan import Blocker, Plan
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods, uses_of_devices
+from aliquot.kubernetes.node_agent.pod_holders import (
+    POD,
+    PodDeviceUse,
+    blocked_by_processes_only,
+    held_by_pods,
+    uses_of_devices,
+)
 
 ONE, TWO = "GPU-11111111-2222-3333-4444-000000000001", "GPU-11111111-2222-3333-4444-000000000002"
 FIRST, SECOND = "MIG-aaaaaaaa-0000-0000-0000-000000000001", "MIG-aaaaaaaa-0000-0000-0000-000000000002"
@@ -93,3 +101,20 @@ def test_the_claim_is_named() -> None:
 def test_who_was_given_a_device_since_the_last_look(use: PodDeviceUse) -> None:
     assert [each.pod for each in uses_of_devices(frozenset({FIRST}), [use], HERE)] == ["train"]
     assert not uses_of_devices(frozenset({TWO}), [PodDeviceUse("default", "train", "main", (FIRST,))], HERE)
+
+
+@pytest.mark.parametrize(
+    ("rules", "holders", "expected"),
+    [
+        ((), (), False),
+        (("HELD",), (Holder("process", "4711"),), True),
+        (("HELD",), (Holder("process", "4711"), Holder(POD, "default/train")), False),
+        (("HELD", "NO_SUCH_GPU"), (Holder("process", "4711"),), False),
+    ],
+    ids=["not blocked", "a process", "a process beside a pod", "another rule beside the holder"],
+)
+def test_processes_may_be_ended_only_while_no_pod_blocks(
+    rules: tuple[RuleCode, ...], holders: tuple[Holder, ...], expected: bool
+) -> None:
+    blockers = tuple(Blocker(rule, "blocked", holders=holders) for rule in rules)
+    assert blocked_by_processes_only(Plan("n", "", Desired(()), blockers=blockers)) is expected

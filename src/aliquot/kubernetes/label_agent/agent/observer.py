@@ -180,7 +180,8 @@ class Observer:
                 held = held_by_pods(inventory, await self._informer.living_uses(uses))
                 plan = self._plan(held, request.desired, policy)
                 forced_plan = self._plan(held, request.desired, msgspec.structs.replace(policy, held="force"))
-                plan = forced_plan if _may_force(observation, plan) else plan
+                if observation.holder_policy.policy == "force" and holders.blocked_by_processes_only(plan):
+                    plan = forced_plan
         return msgspec.structs.replace(
             observation,
             request=request,
@@ -272,18 +273,6 @@ class Observer:
                 next_step=f"kubectl -n {self._informer.namespace} edit configmap {name}",
             )
         return data["clients.yaml"], f"ConfigMap {self._informer.namespace}/{name}"
-
-
-def _may_force(observation: Observation, plan: Plan) -> bool:
-    """Report whether processes may be ended: with the policy ``force``, once no pod blocks the plan.
-
-    The plan still includes all pods, as it must not destroy an instance of a pod that does not block it.
-    """
-    return (
-        observation.holder_policy.policy == "force"
-        and holders.blocked_by_holders_only(plan)
-        and not holders.blocking_pods(plan)
-    )
 
 
 def _read_source(path: str) -> NamedConfigSource:
