@@ -17,7 +17,7 @@ from tools.docs.text import first, joined, made, table
 
 import aliquot
 from aliquot.cli.command_table import EXIT_CODES
-from aliquot.core.model.desired import PlanRule
+from aliquot.core.model.desired import AttachRule, PlanRule
 from aliquot.errors import AliquotError, BlockedError, ConfigError, HardwareError, UsageError
 
 SOURCE = Path(aliquot.__file__).parent
@@ -82,6 +82,15 @@ CASES_OF_ONE = {
     "WRONG_CAPABILITY": "the capability of an instance is not the one that the driver's formula gives",
 }
 """The codes that are passed to a general error, also by a function that passes its parameter on."""
+FINDINGS: dict[AttachRule, str] = {
+    "DUPLICATE": "the definition has the device twice",
+    "MANAGED": "`managed='yes'` on a vGPU: vfio-pci cannot take it",
+    "NOT_BOUND": "a whole GPU is not bound to vfio-pci",
+    "NO_MDEV": "the mdev does not exist, or has not been started",
+    "NO_VGPU": "the virtual function has no vGPU",
+    "WORLD": "the kernel changed from mdevs to vendor-specific VFIO, or back, since the device was attached",
+}
+"""The findings of ``aliquot libvirt check`` that are no rules of the planner."""
 SHOWN_ELSEWHERE = set(get_args(PlanRule)) - {"MIG_TYPE", "UNKNOWN_TYPE"}
 """Rules of the planner, which the last section of the page shows."""
 
@@ -152,6 +161,9 @@ def _classes() -> Iterator[str]:
         f"tools/docs/errors.py: missing or unneeded explanations: {sorted(required ^ set(CASES_OF_ONE))}"
     )
     yield from table(("code", "meaning"), ((f"`{code}`", reported) for code, reported in sorted(CASES_OF_ONE.items())))
+    assert set(FINDINGS) == set(get_args(AttachRule)), "tools/docs/errors.py: explain each AttachRule"
+    yield from ("", "Findings of `aliquot libvirt check` about devices of a VM's definition:", "")
+    yield from table(("code", "meaning"), ((f"`{code}`", reported) for code, reported in sorted(FINDINGS.items())))
     yield from ("", "Errors of libvirt, recognized by libvirt's message:", "")
     yield from table(("code", "meaning"), libvirt)
     yield ""
