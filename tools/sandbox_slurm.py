@@ -1,6 +1,7 @@
 """``make demo-slurm``: a private, real Slurm with two simulated hosts, whose layouts follow the jobs.
 
-``make sandbox-slurm`` opens a shell on the first host of such a Slurm, and ends it with the shell.
+``make sandbox-slurm`` opens a shell on the first host of such a Slurm, and ends it with the shell. With ``STATIC=1``
+this host is a node of slurm.conf, which can become a slot board.
 
 It uses the installed release of Slurm, else Debian 13's from ``make slurm-trixie``. It does not read or change this
 host's own Slurm, and leaves nothing behind. The last part runs a container if Podman is installed.
@@ -28,9 +29,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from tools.demo_terminal import show  # noqa: E402
 
 from system.containers.podman import Podman, python, unusable  # noqa: E402
+from system.slurm.applying import Host  # noqa: E402
 from system.slurm.bed import Bed  # noqa: E402
 from system.slurm.demanded import Cluster, counted  # noqa: E402
 from system.slurm.release import OLD, RELEASES, Release  # noqa: E402
+from system.slurm.slotted import whole_host  # noqa: E402
 
 SHOW = "sinfo -N -h -o '%N  %.10T  %G'"
 SEED = {
@@ -211,13 +214,17 @@ def _container(box: Story, engine: Podman) -> None:
     assert "reservation" not in box.run("aliquot docker list", env=env), "the container is gone, its device is not free"
 
 
-def type_in(bed: Bed, cluster: Cluster) -> int:
-    """Open a shell on the first host, in a folder with a batch script. Returns its exit code."""
-    host, folder = cluster.hosts["n1"], bed.folder / "out"
+def type_in(bed: Bed, host: Host, settings: Path | None) -> int:
+    """Open a shell on a host, in a folder with a batch script. Returns its exit code.
+
+    ``settings`` are those of the controller, if there may be one.
+    """
+    folder = bed.folder / "out"
     (folder / "train.sh").write_text("#!/bin/sh\nsleep 600\n")
-    bed.ok("cp", str(cluster.settings), "/etc/aliquot/slurm.yaml")
+    if settings is not None:
+        bed.ok("cp", str(settings), "/etc/aliquot/slurm.yaml")
     print("# this shell runs on the host n1; exit ends everything")
-    print("# here /etc/slurm and /etc/aliquot/slurm.yaml are those of this Slurm; this host's own stay", flush=True)
+    print("# here /etc/slurm and /etc/aliquot are those of this Slurm; this host's own stay", flush=True)
     env = bed.env | host.env | {"SLURMD_NODENAME": host.name, "PS1": "n1# "}
     return subprocess.call(bed.inside("env", f"--chdir={folder}", "bash", "--norc"), env=env)
 
@@ -230,6 +237,7 @@ def _stopped(number: int, _: object) -> NoReturn:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shell", action="store_true", help="open a shell in the Slurm, in place of the story")
+    parser.add_argument("--static", action="store_true", help="with --shell: the host is a node of slurm.conf")
     options = parser.parse_args()
     release = next((r for r in RELEASES if not r.missing), None)
     if release is None:
@@ -242,10 +250,12 @@ def main() -> int:
     bed = (NamedBed if options.shell else Bed)(release, folder)
     try:
         print("# a private Slurm starts, and two simulated hosts with it", flush=True)
+        if options.static:
+            return type_in(bed, whole_host(bed), None)
         cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic" if options.shell else "")
         print(f"# {bed.ok('scontrol', '-V').strip()}", flush=True)
         if options.shell:
-            return type_in(bed, cluster)
+            return type_in(bed, cluster.hosts["n1"], cluster.settings)
         story(Story(bed, cluster))
     except AssertionError as error:
         print(f"\nfailed: {error}", file=sys.stderr)

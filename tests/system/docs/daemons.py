@@ -20,6 +20,7 @@ def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     from system.slurm.bed import Bed
     from system.slurm.demanded import Cluster
     from system.slurm.release import RELEASES
+    from system.slurm.slotted import whole_host
 
     release = next((r for r in RELEASES if not r.missing), None)
     if release is None:
@@ -27,13 +28,17 @@ def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     bed = Bed(release, folder)
     try:
-        cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic")
-        host = cluster.hosts["n1"]
+        settings = "/etc/aliquot/slurm.yaml"
+        if words == ("static",):
+            host = whole_host(bed)
+        else:
+            cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic")
+            host, settings = cluster.hosts["n1"], str(cluster.settings)
         environment.before = tuple(bed.inside())
         path = f"{environment.bin}:{bed.env['PATH']}"
         slurm = {"SLURM_CONF": str(bed.etc / "slurm.conf"), "SLURMD_NODENAME": "n1", "PATH": path}
         environment.env.update(host.env | slurm)
-        environment.words = {"/etc/aliquot/slurm.yaml": str(cluster.settings), "/etc/slurm": str(bed.etc)}
+        environment.words = {"/etc/aliquot/slurm.yaml": settings, "/etc/slurm": str(bed.etc)}
         yield
     finally:
         bed.aliquot("sim", "stop", "--all", env={"ALIQUOT_STATE_DIR": str(folder / "aliquot")})
