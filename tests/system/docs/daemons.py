@@ -17,6 +17,7 @@ _OTHERS = ("docker", "dockerd", "containerd", "nerdctl", "nvidia-ctk")
 
 @contextmanager
 def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
+    from system.slurm.applying import Host
     from system.slurm.bed import Bed
     from system.slurm.demanded import Cluster
     from system.slurm.release import RELEASES
@@ -30,7 +31,7 @@ def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     try:
         settings = "/etc/aliquot/slurm.yaml"
         if words == ("static",):
-            host = whole_host(bed)
+            host: Host = whole_host(bed)
         else:
             cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic")
             host, settings = cluster.hosts["n1"], str(cluster.settings)
