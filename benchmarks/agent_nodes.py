@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 from benchmarks.bench_agent import FIRST, Subject
-from benchmarks.bench_cluster import cluster
+from benchmarks.bench_cluster import ClusterServer, cluster
 
 EIGHT, ONE = "dgx-a100", "a100"
 SHAPES = ("all-1g.5gb", "all-balanced")
@@ -48,7 +48,7 @@ def subjects(stack: ExitStack, state: str) -> dict[str, Subject]:
     made = {}
     for name, kind in KINDS.items():
         found = stack.enter_context(cluster(kind.plugin, kind.others))
-        found.do("label", FIRST)
+        found.do(ClusterServer.label, FIRST)
         made[name] = Subject(name, found, state, plugin=kind.plugin)
         stack.callback(made[name].stop)
     return made

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 from benchmarks.agent_nodes import ALONE, CHURN, KINDS, SHAPES, all_at_once, title
 from benchmarks.bench_agent import RawSide, Subject
+from benchmarks.bench_cluster import ClusterServer
 from benchmarks.bench_process import cpu, cpu_ticks
 from benchmarks.measure import Figure, Report, at_most, ratio, spread
 
@@ -43,7 +44,7 @@ class Span(msgspec.Struct, frozen=True):
 def _spans(subjects: dict[str, Subject], used: Callable[[int], float], act: Callable[[], object]) -> dict[str, Span]:
     """Measure one span for all agents while other nodes change. ``used`` returns a process's CPU seconds so far."""
     for subject in subjects.values():
-        subject.cluster.do("churn", CHURN)
+        subject.cluster.do(ClusterServer.churn, CHURN)
     before = {name: (time.perf_counter(), used(s.pid), s.traffic()) for name, s in subjects.items()}
     act()
     spans = {}
@@ -53,7 +54,7 @@ def _spans(subjects: dict[str, Subject], used: Callable[[int], float], act: Call
         requests = dict(Counter(now["requests"]) - Counter(reported["requests"]))
         down, changes = (now[word] - reported[word] for word in ("down", "changes"))
         spans[name] = Span(seconds, spent, requests, down, changes)
-        subject.cluster.do("churn", 0)
+        subject.cluster.do(ClusterServer.churn, 0)
     return spans
 
 
@@ -100,7 +101,7 @@ def _hour(report: Report, streams: int, span: Span) -> None:
 def reconnects(report: Report, subject: Subject) -> None:
     """Count the requests after the server ends every watch, as it does in a roll-out."""
     before = Counter(subject.traffic()["requests"])
-    subject.cluster.do("drop")
+    subject.cluster.do(ClusterServer.drop)
     time.sleep(2)
     found = Counter(subject.traffic()["requests"]) - before
     text = ", ".join(f"{n} {name}" for name, n in sorted(found.items()))

@@ -6,12 +6,13 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 from subprocess import Popen, TimeoutExpired
 from typing import Any
 
-from benchmarks.bench_cluster import NAMESPACE, NODE, Cluster
+from benchmarks.bench_cluster import NAMESPACE, NODE, Answer, Cluster, ClusterServer
 from benchmarks.bench_node import Node, side_by_side
 from benchmarks.measure import clock
 
@@ -52,7 +53,7 @@ class Subject:
         words = ["agent", "--node-name", NODE, "--sim", self.name, "--namespace", NAMESPACE, "--port", "0"]
         words += ["--kubeconfig", self.cluster.kubeconfig, "--cdi-dir", os.path.join(folder, "cdi")]
         words += ["--kubelet-dir", self.cluster.kubelet if self.plugin else ""]
-        self.cluster.do("forget")
+        self.cluster.do(ClusterServer.forget)
         self._asked_before = Counter(self.traffic()["requests"])
         began = time.perf_counter()
         with open(self._log, "ab") as log:
@@ -62,7 +63,7 @@ class Subject:
                 stdout=log,
                 stderr=log,
             )
-        self._checked("until", FIRST, 60.0)
+        self._checked(ClusterServer.until, FIRST, 60.0)
         return time.perf_counter() - began
 
     def stop(self) -> None:
@@ -78,11 +79,10 @@ class Subject:
 
     def request(self, config: str) -> float:
         """Return the seconds from the label to success."""
-        return float(self._checked("wish", config))
+        return self._checked(ClusterServer.request, config)
 
     def traffic(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cluster.do("traffic")
-        return found
+        return self.cluster.do(ClusterServer.traffic)
 
     @property
     def streams(self) -> int:
@@ -94,9 +94,9 @@ class Subject:
     def _log(self) -> str:
         return os.path.join(self.cluster.folder, "agent.log")
 
-    def _checked(self, name: str, *arguments: object) -> Any:
+    def _checked(self, method: Callable[..., Answer], *arguments: object) -> Answer:
         try:
-            return self.cluster.do(name, *arguments)
+            return self.cluster.do(method, *arguments)
         except RuntimeError as error:
             with open(self._log) as log:
                 raise RuntimeError(f"{error}\n{log.read()[-2000:]}") from error

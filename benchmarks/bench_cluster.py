@@ -12,12 +12,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ ACCOUNT = "aliquot-agent"
 NODE = "gpu-node"
 DEPLOY = ("device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter", "operator-validator")
 _MERGE = "application/merge-patch+json"
+Answer = TypeVar("Answer")
 
 
 class Cluster:
@@ -39,11 +40,11 @@ class Cluster:
         self.kubelet = os.path.join(folder, "kubelet")
         self._process = process
 
-    def do(self, name: str, *arguments: object) -> Any:
-        """Call a method of ``_Environment`` in the process. Raises RuntimeError with the text of its error."""
+    def do(self, method: Callable[..., Answer], *arguments: object) -> Answer:
+        """Call a method of ``ClusterServer`` in the process. Raises RuntimeError with the text of its error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode([name, arguments]) + b"\n")
+        self._process.stdin.write(msgspec.json.encode([method.__name__, arguments]) + b"\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -51,7 +52,7 @@ class Cluster:
         answer, error = msgspec.json.decode(line, type=tuple[Any, str])
         if error:
             raise RuntimeError(error)
-        return answer
+        return cast("Answer", answer)
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def cluster(kubelet: bool, others: int) -> Iterator[Cluster]:
         with Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, env=environment) as process:
             found = Cluster(folder, process)
             try:
-                found.do("ready")
+                found.do(ClusterServer.ready)
                 yield found
             finally:
                 process.terminate()
@@ -74,7 +75,7 @@ def cluster(kubelet: bool, others: int) -> Iterator[Cluster]:
 
 def serve(folder: str, kubelet: bool, others: int) -> None:
     """Execute the calls on standard input, a JSON line each, until it ends."""
-    environment = _Environment(Path(folder), kubelet, others)
+    environment = ClusterServer(Path(folder), kubelet, others)
     for line in sys.stdin.buffer:
         name, arguments = msgspec.json.decode(line, type=tuple[str, list[Any]])
         answer, error = None, ""
@@ -86,7 +87,7 @@ def serve(folder: str, kubelet: bool, others: int) -> None:
         sys.stdout.buffer.flush()
 
 
-class _Environment:
+class ClusterServer:
     """The server inside the process. The client can call every public method."""
 
     def __init__(self, folder: Path, kubelet: bool, others: int) -> None:
