@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -76,6 +77,16 @@ def test_the_previous_handlers_come_back() -> None:
     with signals.stop_on_signal(lambda: None):
         pass
     assert [signal.getsignal(number) for number in signals.ENDING] == before
+
+
+def test_a_loop_hears_none_afterwards() -> None:
+    async def serve() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        with signals.stop_on_signal(lambda: None, loop):
+            pass
+        return [loop.remove_signal_handler(number) for number in signals.ENDING]
+
+    assert not any(asyncio.run(serve()))
 
 
 @pytest.mark.parametrize("number", signals.ENDING)

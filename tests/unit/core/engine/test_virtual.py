@@ -284,6 +284,24 @@ def test_a_gpu_that_a_machine_has_is_not_taken_back() -> None:
     assert forced.memory.terminated == [4711]
 
 
+def test_a_function_that_a_machine_has_is_not_taken_back() -> None:
+    before = host("a2", "sriov-mdev", on=True)
+    gpu = before.gpus[0]
+    assert gpu.virtual is not None
+    first = gpu.virtual.functions[0]
+    bound = done(before, Desired((DesiredGpu(gpu.pci, None, None, vfio_bound=(first.pci,)),)))
+    back = Desired((DesiredGpu(gpu.pci, None, None, vfio_bound=()),))
+    virtual = bound.gpus[0].virtual
+    assert virtual is not None
+    functions = tuple(replace(f, holders=(VM,)) if f.pci == first.pci else f for f in virtual.functions)
+    taken = replace(bound, gpus=(replace(bound.gpus[0], virtual=replace(virtual, functions=functions)),))
+    bench = Bench(taken)
+    outcome = run(bench, plan(bound, back))
+    assert isinstance(outcome.error, InUseError)
+    assert bench.memory.log == []
+    assert run(Bench(bound), plan(bound, back)).status == "done"
+
+
 # -- MIG-backed, mixed sizes
 
 

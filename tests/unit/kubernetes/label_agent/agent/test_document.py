@@ -17,6 +17,7 @@ from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.errors import ApiUnavailableError, NotFoundError
 from aliquot.kubernetes.client.object_base import ObjectMeta, OwnerReference
 from aliquot.kubernetes.client.objects import ConfigMap, Node
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.label_agent.agent.main import LabelAgent
@@ -25,6 +26,7 @@ from aliquot.kubernetes.node_agent import document_publisher as publishers
 from aliquot.kubernetes.node_agent.agent_context import AgentContext
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher, PublishPace
 from aliquot.kubernetes.node_agent.last_usage import LastUsage
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 
 replace = msgspec.structs.replace
 HELD = GpuInstance(7, "1g.5gb", 19, "0:1", held=True, holders=(Holder("pod", "default/job", "main"),))
@@ -153,6 +155,25 @@ def test_a_change_is_written_when_it_is_done_and_earlier_only_where_it_takes_lon
     assert written(3, 60.0) == ["all-1g.5gb"]
     assert written(4, 60.0) == ["all-1g.5gb", "done"]
     assert written(4, 0.0) == ["all-1g.5gb", "asked", "begun", "done"]
+
+
+def test_the_document_is_written_without_pods_if_kubelet_does_not_answer() -> None:
+    api = StubApi()
+
+    async def silent() -> tuple[PodDeviceUse, ...]:
+        raise KubeletUnavailableError("no answer", next_step="systemctl status kubelet")
+
+    async def watch() -> None:
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=silent, pace=SOON)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        showing.update(one(HELD), "uid")
+        while not api.written:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(watch(), 30))
+    assert api.written[0].inventory == one(HELD).inventory
 
 
 def test_the_first_document_of_a_node_waits_for_no_change() -> None:
