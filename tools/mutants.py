@@ -33,6 +33,7 @@ SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
 POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
 CHANGES = ("tests/laws/oracle/test_changes.py",)
+SHARES = ("tests/laws/oracle/test_shares.py",)
 COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
 BRANCHES = ("tests/contract/test_driver_branches.py",)
 SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
@@ -698,9 +699,23 @@ MUTANTS = {
     "change-bound": Mutant(
         "add: the search over several GPUs expects more of the rest than it costs at least",
         "core/planner/share_search.py",
-        "known[rest] = max(each for each in least",
-        "known[rest] = sum(each for each in least",
-        CHANGES,
+        "highest = least\n",
+        "highest = least + (highest or 0)\n",
+        SHARES,
+    ),
+    "change-alike": Mutant(
+        "add: GPUs that are alike are searched in every order",
+        "core/planner/share_search.py",
+        "if n < self._alike_from or field",
+        "if n >= 0 or field",
+        SHARES,
+    ),
+    "change-mean": Mutant(
+        "add: the first of GPUs that are alike takes all of the widest kind",
+        "core/planner/share_search.py",
+        "// (len(self._steps_of) - n)) << shift",
+        "// 1) << shift",
+        SHARES,
     ),
     "change-place": Mutant(
         "remove: another instance of the profile may go in place of the one at the named memory slice",

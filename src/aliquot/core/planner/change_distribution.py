@@ -14,6 +14,7 @@ import msgspec
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.planner.geometry_change import ChangedGpu, change_gpu
+from aliquot.core.planner.placement_search import Cost
 from aliquot.core.planner.placement_table import PlacementTable
 from aliquot.core.planner.share_search import Share, cheapest_shares
 
@@ -45,7 +46,7 @@ def distribute_change(
         key = _key(candidate)
         if key not in known:
             known[key] = dict(_shares(candidate, add, remove, replacing))
-        options.append({share: (each.cost, each) for share, each in known[key].items()})
+        options.append({share: (_less_added(each.cost, share[: len(add)]), each) for share, each in known[key].items()})
     weights = [(*each, *(0 for _ in remove)) for each in zip(*kind_sizes(candidates), strict=True)]
     weights += [(*(0 for _ in add), *(1 for _ in remove))] if any(remove) else []
     found = cheapest_shares(options, (*add, *remove), weights)
@@ -55,14 +56,20 @@ def distribute_change(
     return tuple(msgspec.structs.replace(each.desired, pci=c.gpu.pci) for c, each in pairs if each.desired)
 
 
+def _less_added(cost: Cost, added: Share) -> Cost:
+    """Return a cost without the instances that are created in every distribution, so that bounds are closer."""
+    return *cost[:5], cost[5] - sum(added), *cost[6:]
+
+
 def kind_sizes(candidates: Sequence[ChangeCandidate]) -> list[Share]:
-    """Return the size of one instance of each kind to add: compute slices, memory slices, and 1."""
+    """Return the sizes of one instance of each kind to add: compute slices, memory slices, their sum, and 1."""
     sizes: list[Share] = []
     for kinds in zip(*(candidate.add for candidate in candidates), strict=True):
         table, kind = next((c.table, kind) for c, kind in zip(candidates, kinds, strict=True) if kind is not None)
         profile = table.profiles[kind.profile_id]
         parts = [profile.compute_profile(part) for part in kind.compute]
-        sizes.append((sum(part.compute_slices for part in parts if part), profile.size, 1))
+        slices = sum(part.compute_slices for part in parts if part)
+        sizes.append((slices, profile.size, slices + profile.size, 1))
     return sizes
 
 

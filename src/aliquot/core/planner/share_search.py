@@ -1,23 +1,28 @@
 """Distribution of a request over several GPUs so that the sum of their costs is least.
 
-The search is A*: GPU by GPU, the most promising share first. The lower bound of the remaining cost is exact for each
-weighted sum over the request, such as its compute slices. So the first result is the best one.
+The search is A*: GPU by GPU, the most promising share first. Prices of the kinds (``share_prices``) move costs from the
+shares to the request, which changes no comparison. Then the lower bound of the remaining cost is exact for each
+weighted sum over the request, such as its compute slices. So the first result has the least cost, and a second walk
+within that cost finds the first among equals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from operator import mul
 from typing import Generic, TypeVar
 
 from aliquot.core.planner.placement_search import Cost
+from aliquot.core.planner.share_prices import Column, kind_prices
 
 Share = tuple[int, ...]
 """How many of each requested kind one GPU takes."""
 _Choice = TypeVar("_Choice")
-_FIELD = 1 << 16
-"""Larger than any number in a cost, summed over the GPUs of a node."""
+_Step = tuple[int, int, Share]
+"""A packed share, its cost less the prices, and the share."""
+_Tail = list[tuple[int, dict[int, int]]]
+"""For each weighted sum: its place in a packed rest, and the least cost by this sum."""
 
 
 def cheapest_shares(
@@ -26,100 +31,179 @@ def cheapest_shares(
     """Return one choice per GPU that together take exactly ``need`` at the least cost. None if there are no such
     choices.
 
-    Among equals the first GPUs take the most. Each of ``weights`` has a number per kind, the size of one.
+    Among equals the first GPUs take the most, of the widest kind first. Each of ``weights`` has a number per kind, the
+    size of one.
     """
-    return _ShareSearch(options, need, weights).find()
+    return ShareSearch(options, need, weights).find() if all(options) else None
 
 
-class _ShareSearch(Generic[_Choice]):
+class ShareSearch(Generic[_Choice]):
     """A single search.
 
-    The rest of the request is packed into one number with a field for each kind. The top bit of a field stays set while
-    the rest of the field is at least 0.
+    The rest of the request is packed into one number with a field for each weighted sum and for each kind, the widest
+    kind on top. So numbers compare as shares do. The top bit of a field stays set while the rest of the field is at
+    least 0.
     """
 
     def __init__(
         self, options: Sequence[Mapping[Share, tuple[Cost, _Choice]]], need: Share, weights: Sequence[Share]
     ) -> None:
         self.options = options
-        self.weights = weights
-        self.width = max(need, default=0).bit_length() + 1
-        self.guard = self._packed([1 << (self.width - 1)] * len(need))
-        self.need = self.guard + self._packed(need)
-        self.steps = [
-            [(self._packed(share), _scalar(cost), share) for share, (cost, _) in each.items()] for each in options
-        ]
-        self.bounds = [self._least_rests(each) for each in weights]
-        self.rests: list[dict[int, int | None]] = [{} for _ in range(len(options) + 1)]
+        self.expanded = 0
+        """States from which the search went on: a measure of its work."""
+        self._weights = weights
+        self._kinds = sorted(range(len(need)), key=lambda k: (sum(each[k] for each in weights), k))
+        totals = [sum(map(mul, need, each)) for each in weights]
+        self._width = max([*need, *totals], default=0).bit_length() + 1
+        fields = range(len(weights) + len(need))
+        self._guard = sum(1 << ((n + 1) * self._width - 1) for n in fields)
+        self._need = self._guard + self._packed(need)
+        columns = _columns(options)
+        self._limit = 1 + sum(max(cost for cost, _ in each) for each in columns)
+        self._alike_from = next((n for n, each in enumerate(columns) if columns[n:].count(each) == len(columns) - n), 0)
+        self._use_best_prices(columns, need)
+        self._least_known: list[dict[int, int | None]] = [{} for _ in range(len(columns) + 1)]
+        self._failed: list[dict[int, int]] = [{} for _ in columns]
 
     def find(self) -> list[_Choice] | None:
-        gpus, guard = len(self.steps), self.guard
-        spent: list[dict[int, int]] = [{self.need: 0}, *({} for _ in self.steps)]
-        taken: list[dict[int, tuple[int, Share]]] = [{} for _ in spent]
+        cost = self._least_cost()
+        found = None if cost is None else self._first_within(cost, 0, self._need, 0)
+        return None if found is None else [each[share][1] for each, share in zip(self.options, found, strict=True)]
+
+    def _use_best_prices(self, columns: Sequence[Sequence[Column]], need: Share) -> None:
+        """Choose the prices with the highest lower bound: none, or those of the linear relaxation."""
+        groups = [(columns.count(each), each) for n, each in enumerate(columns) if each not in columns[:n]]
+        best = -1
+        for prices in ([0] * len(need), kind_prices(groups, need, self._limit)):
+            steps = [self._steps(each, prices) for each in columns]
+            tails = self._tails(steps)
+            least = _least(tails[0], self._need, self._width)
+            paid = sum(map(mul, prices, need))
+            if least is None or least + paid > best:
+                best = -1 if least is None else least + paid
+                self._steps_of, self._tails_of, self._paid = steps, tails, paid
+
+    def _steps(self, columns: Sequence[Column], prices: Sequence[int]) -> list[_Step]:
+        steps = ((self._packed(share), cost - sum(map(mul, prices, share)), share) for cost, share in columns)
+        return sorted(steps, reverse=True)
+
+    def _tails(self, steps: Sequence[Sequence[_Step]]) -> list[_Tail]:
+        """Return, for each number of GPUs that have their share, the least cost of the others by each weighted sum."""
+        mask = (1 << (self._width - 1)) - 1
+        shifts = [n * self._width for n in range(len(self._weights))]
+        tails: list[_Tail] = [[(shift, {0: 0}) for shift in shifts]]
+        for each in reversed(steps):
+            tail: _Tail = []
+            for shift, after in tails[-1]:
+                least: dict[int, int] = {}
+                for packed, cost, _ in each:
+                    weight = packed >> shift & mask
+                    if cost < least.get(weight, cost + 1):
+                        least[weight] = cost
+                grown: dict[int, int] = {}
+                for weight, cost in least.items():
+                    for rest, more in after.items():
+                        if cost + more < grown.get(rest + weight, cost + more + 1):
+                            grown[rest + weight] = cost + more
+                tail.append((shift, grown))
+            tails.append(tail)
+        return tails[::-1]
+
+    def _least_cost(self) -> int | None:
+        """Return the cost of the cheapest distribution, less the prices."""
+        gpus = len(self._steps_of)
+        spent: list[dict[int, int]] = [{self._need: 0}, *({} for _ in range(gpus))]
         closed: list[set[int]] = [set() for _ in spent]
-        frontier = [(0, gpus, self.need)]
+        frontier = [(0, gpus, self._need)]
         while frontier:
-            _, todo, rest = heappop(frontier)
-            n = gpus - todo
+            least, todo, rest = heappop(frontier)
             if not todo:
-                return self._choices(taken, rest)
+                return least
+            n = gpus - todo
             if rest in closed[n]:
                 continue
             closed[n].add(rest)
-            before, after, reached = spent[n][rest], spent[n + 1], taken[n + 1]
-            for packed, cost, share in self.steps[n]:
-                left, total = rest - packed, before + cost
-                if left & guard != guard or total >= after.get(left, total + 1):
-                    continue
-                least = self._least(n + 1, left)
-                if least is not None:
-                    after[left], reached[left] = total, (rest, share)
-                    heappush(frontier, (total + least, todo - 1, left))
+            after = spent[n + 1]
+            for left, total, bound, _ in self._next(n, rest, spent[n][rest]):
+                if total < after.get(left, total + 1):
+                    after[left] = total
+                    heappush(frontier, (bound, todo - 1, left))
         return None
 
-    def _choices(self, taken: Sequence[Mapping[int, tuple[int, Share]]], rest: int) -> list[_Choice]:
-        found: list[_Choice] = []
-        for n in range(len(self.options), 0, -1):
-            rest, share = taken[n][rest]
-            found.append(self.options[n - 1][share][1])
-        return found[::-1]
+    def _first_within(self, cost: int, n: int, rest: int, spent: int) -> list[Share] | None:
+        """Return the distribution of the rest within a cost in which the first GPUs take the most."""
+        if n == len(self._steps_of):
+            return []
+        if spent >= self._failed[n].get(rest, spent + 1):
+            return None
+        for left, total, bound, share in self._next(n, rest, spent):
+            if bound <= cost:
+                others = self._first_within(cost, n + 1, left, total)
+                if others is not None:
+                    return [share, *others]
+        self._failed[n][rest] = spent
+        return None
 
-    def _least(self, n: int, rest: int) -> int | None:
-        """Return the least cost of the rest after ``n`` GPUs have their share. None if the others cannot take it."""
-        known = self.rests[n]
-        if rest not in known:
-            mask = (1 << (self.width - 1)) - 1
-            share = [rest >> (k * self.width) & mask for k in range(len(self.weights[0]))]
-            least = [bound[n].get(_weighed(share, each)) for bound, each in zip(self.bounds, self.weights, strict=True)]
-            possible = None not in least and (n < len(self.steps) or not any(share))
-            known[rest] = max(each for each in least if each is not None) if possible else None
-        return known[rest]
+    def _next(self, n: int, rest: int, spent: int) -> Iterator[tuple[int, int, int, Share]]:
+        """Yield what the next GPU can take, most first: the rest, the cost until then, its lower bound, the share."""
+        self.expanded += 1
+        guard, known, tail = self._guard, self._least_known[n + 1], self._tails_of[n + 1]
+        highest, lowest = self._limit - self._paid, self._lowest(n, rest)
+        for packed, cost, share in self._steps_of[n]:
+            if packed < lowest:
+                break
+            left = rest - packed
+            if left & guard != guard:
+                continue
+            if left not in known:
+                known[left] = _least(tail, left, self._width)
+            least = known[left]
+            if least is not None and spent + cost + least < highest and (left == guard or n + 1 < len(self._steps_of)):
+                yield left, spent + cost, spent + cost + least, share
 
-    def _least_rests(self, weights: Share) -> list[dict[int, int]]:
-        """Return, for each number of GPUs that have their share, the least cost of the others by the remaining weighted
-        sum.
+    def _lowest(self, n: int, rest: int) -> int:
+        """Return the lowest packed share that the next GPU may take.
+
+        If the remaining GPUs are alike, the first of them takes the most, so at least the mean of the widest kind.
         """
-        rests: list[dict[int, int]] = [{0: 0}]
-        for each in reversed(self.steps):
-            least: dict[int, int] = {}
-            for _, cost, share in each:
-                weight = _weighed(share, weights)
-                least[weight] = min(cost, least.get(weight, cost))
-            grown: dict[int, int] = {}
-            for weight, cost in least.items():
-                for rest, more in rests[-1].items():
-                    grown[rest + weight] = min(cost + more, grown.get(rest + weight, cost + more))
-            rests.append(grown)
-        return rests[::-1]
+        count = rest & ~self._guard
+        field = max(count.bit_length() - 1, 0) // self._width
+        if n < self._alike_from or field < len(self._weights):
+            return 0
+        shift = field * self._width
+        return -(-(count >> shift) // (len(self._steps_of) - n)) << shift
 
-    def _packed(self, share: Sequence[int]) -> int:
-        return sum(each << (k * self.width) for k, each in enumerate(share))
+    def _packed(self, share: Share) -> int:
+        fields = [sum(map(mul, share, each)) for each in self._weights] + [share[k] for k in self._kinds]
+        return sum(each << (n * self._width) for n, each in enumerate(fields))
 
 
-def _weighed(share: Sequence[int], weights: Share) -> int:
-    return sum(map(int.__mul__, share, weights))
+def _least(tail: _Tail, rest: int, width: int) -> int | None:
+    """Return the least cost of a packed rest. None if the GPUs of the tail cannot take it."""
+    mask = (1 << (width - 1)) - 1
+    highest = None
+    for shift, costs in tail:
+        least = costs.get(rest >> shift & mask)
+        if least is None:
+            return None
+        if highest is None or least > highest:
+            highest = least
+    return highest
 
 
-def _scalar(cost: Cost) -> int:
-    """Pack a cost into one number that adds and compares as the cost does."""
-    return reduce(lambda whole, each: whole * _FIELD + each, cost, 0)
+def _columns(options: Sequence[Mapping[Share, tuple[Cost, object]]]) -> list[list[Column]]:
+    """Return the costs and shares of each GPU. A cost is one number that adds and compares as the costs do."""
+    ranges = [
+        [(min(part), max(part)) for part in zip(*(cost for cost, _ in each.values()), strict=True)] for each in options
+    ]
+    scales = [1]
+    for part in reversed(list(zip(*ranges, strict=True))):
+        scales.append(scales[-1] * (1 + sum(high - low for low, high in part)))
+    factors = scales[-2::-1]
+    return [
+        [
+            (sum((value - low) * f for value, (low, _), f in zip(cost, extent, factors, strict=True)), share)
+            for share, (cost, _) in each.items()
+        ]
+        for each, extent in zip(options, ranges, strict=True)
+    ]
