@@ -34,6 +34,7 @@ POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
 CHANGES = ("tests/laws/oracle/test_changes.py",)
 SHARES = ("tests/laws/oracle/test_shares.py",)
+NODE_LAYOUTS = ("tests/laws/oracle/test_layouts.py",)
 COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
 BRANCHES = ("tests/contract/test_driver_branches.py",)
 SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
@@ -716,6 +717,41 @@ MUTANTS = {
         "// (len(self._steps_of) - n)) << shift",
         "// 1) << shift",
         SHARES,
+    ),
+    "layout-bound": Mutant(
+        "layout: the search over counts starts above the least cost",
+        "core/planner/count_search.py",
+        "range(max(0, least), now)",
+        "range(max(0, least + 1), now)",
+        NODE_LAYOUTS,
+    ),
+    "layout-most": Mutant(
+        "layout: an option that offers more of a limited kind replaces one that offers less",
+        "core/planner/node_layout.py",
+        "and all(own[n] == offer[n] for n in limited)",
+        "",
+        NODE_LAYOUTS,
+    ),
+    "layout-settled": Mutant(
+        "layout: a less important cost may raise a more important one",
+        "core/planner/count_search.py",
+        "return _priced(groups, costs), (*rows, -now), found",
+        "return list(groups), rows, found",
+        NODE_LAYOUTS,
+    ),
+    "layout-order": Mutant(
+        "layout: the search over counts sees every order of the same options",
+        "core/planner/count_search.py",
+        "self._descend(group, left - 1, place, new)",
+        "self._descend(group, left - 1, 0, new)",
+        NODE_LAYOUTS,
+    ),
+    "layout-optimum": Mutant(
+        "layout: the search over counts does not begin with the columns of the linear program",
+        "core/planner/count_search.py",
+        "(group, number) not in self.taken",
+        "False",
+        NODE_LAYOUTS,
     ),
     "change-place": Mutant(
         "remove: another instance of the profile may go in place of the one at the named memory slice",

@@ -1,18 +1,24 @@
 """The layout of several GPUs of one node that meets the most important demands and destroys the least.
 
 A demand is a number of devices of some kinds, all of them together or none. Demands are sorted, most important first. A
-later demand is met only with what all earlier ones leave. The search is complete: per GPU it covers every placed layout
-(2,318 at most), and over the GPUs it searches by what they offer together.
+later demand is met only with what all earlier ones leave. Per GPU every placed layout counts (2,319 at most), of which
+only the cheapest for what it offers remains. ``count_search`` decides which of them the GPUs get together.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import ge
 
 import msgspec
 
 from aliquot.core.model.catalog import Family
+from aliquot.core.planner.count_search import CountSearch, GpuClass
+from aliquot.core.planner.linear_program import Vector
 from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable, compiled_table
 from aliquot.core.planner.rules import allowed
 
@@ -23,6 +29,10 @@ Needs = Mapping[str, int]
 Cost = tuple[int, ...]
 PlacedGeometry = tuple[PlacedInstance, ...] | None
 """The instances of a GPU. None if MIG is disabled and the GPU is one device."""
+_State = tuple[int, int, tuple[PlacedInstance, ...]]
+"""Instances: which of a list of possible ones these are, as bits; their headroom; and what they are."""
+Options = dict[Vector, tuple[Cost, PlacedGeometry]]
+"""What a GPU can offer (a count per kind) -> the cheapest placement, with its cost."""
 
 
 class LayoutGpu(msgspec.Struct, frozen=True):
@@ -68,17 +78,6 @@ class NodeLayout(msgspec.Struct, frozen=True):
     created: int = 0
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    """The cheapest placement of one GPU among those that offer the same."""
-
-    cost: Cost
-    placement: PlacedGeometry
-
-
-Options = dict[tuple[int, ...], _Choice]
-"""What a GPU can offer (a count per kind) -> the cheapest placement."""
-
-
 def find_layout(gpus: Sequence[LayoutGpu], demands: Sequence[Needs], bounds: Bounds | None = None) -> NodeLayout:
     """Return the layout that meets the demands in their order, each if possible.
 
@@ -96,91 +95,80 @@ class NodeLayoutSearch:
         self.bounds = bounds
         offered = {kind for gpu in gpus for kind in gpu.kinds}
         self.kinds = tuple(sorted(offered & {*kinds, *bounds.least, *bounds.most, *bounds.fill}))
-        known: dict[object, Options] = {}
-        self._options = []
-        for gpu in gpus:
-            key = (
-                gpu.family.name,
-                tuple(sorted(gpu.kinds.items())),
-                gpu.placed,
-                gpu.fixed,
-                gpu.locked,
-                gpu.mode_changeable,
-            )
-            if key not in known:
-                known[key] = _options(gpu, self.kinds, bounds.fill)
-            self._options.append(known[key])
         held = Counter(k for gpu in gpus for p in gpu.fixed for k in self.kinds if gpu.kinds.get(k) == p[0])
         self._held = tuple(held[k] for k in self.kinds)
+        self._placements: list[list[PlacedGeometry]] = []
+        self._members: dict[tuple[tuple[Vector, Cost], ...], list[int]] = {}
+        for n, gpu in enumerate(gpus):
+            options = self._worthwhile(_options(gpu, self.kinds, bounds.fill))
+            self._placements.append([placement for _, _, placement in options])
+            self._members.setdefault(tuple((offer, cost) for offer, cost, _ in options), []).append(n)
+        classes = [GpuClass(len(members), options) for options, members in self._members.items()]
+        self._search = CountSearch(classes, self._limits())
+
+    @property
+    def steps(self) -> int:
+        """Return the number of partial layouts that all searches together have examined."""
+        return self._search.steps
 
     def find(self, demands: Sequence[Needs]) -> NodeLayout:
         """Find the layout for a list of demands, as ``find_layout``."""
-        need = self._vector({})
+        floor = granted = self._vector({})
         for kind, count in sorted(self.bounds.least.items()):
-            for _ in range(max(0, count - self._count_held(kind))):
-                more = self._sum(need, {kind: 1})
-                if more is None or self._best(more) is None:
-                    break
-                need = more
-        floor, granted = need, self._vector({})
-        met: list[bool] = []
-        refused: set[tuple[tuple[str, int], ...]] = set()
-        for demand in demands:
-            key = tuple(sorted((k, n) for k, n in demand.items() if n))
-            more = None if key in refused else self._sum(granted, demand)
-            fits = more is not None and self._best(_maximum(floor, more)) is not None
-            met.append(fits)
-            if fits and more is not None:
-                granted = more
-            else:
-                refused.add(key)
-        found = self._best(_maximum(floor, granted))
-        assert found is not None, "the present state meets the empty demand"
-        return self._layout(found, tuple(met))
+            if kind in self.kinds:
+                steps = [self._vector({kind: n}) for n in range(max(0, count - self._count_held(kind)) + 1)]
+                floor = _maximum(floor, steps[self._count_fitting(steps, floor)])
+        known = [n for n, demand in enumerate(demands) if all(k in self.kinds for k, count in demand.items() if count)]
+        vectors = {n: self._vector(demands[n]) for n in known}
+        met: set[int] = set()
+        while known:
+            sums = list(accumulate((vectors[n] for n in known), _add_counts, initial=granted))
+            count = self._count_fitting(sums, floor)
+            met.update(known[:count])
+            granted = sums[count]
+            # A demand of at least as much as a refused one cannot be met either.
+            known = [n for n in known[count + 1 :] if not all(map(ge, vectors[n], vectors[known[count]]))]
+        found = self._search.cheapest(_maximum(floor, granted))
+        placements: dict[int, PlacedGeometry] = {
+            gpu: self._placements[gpu][option]
+            for members, options in zip(self._members.values(), found, strict=True)
+            for gpu, option in zip(members, options, strict=True)
+        }
+        return self._layout(
+            [placements[n] for n in range(len(self.gpus))], tuple(n in met for n in range(len(demands)))
+        )
+
+    def _count_fitting(self, needs: Sequence[Vector], floor: Vector) -> int:
+        """Return the number of the last of growing needs that fits beside the floor. The first one is known to fit."""
+
+        def refused(n: int) -> bool:
+            return not self._search.fits(_maximum(floor, needs[n]))
+
+        last = len(needs) - 1
+        return last if not refused(last) else bisect_left(range(1, last), True, key=refused)
+
+    def _worthwhile(self, options: Options) -> list[tuple[Vector, Cost, PlacedGeometry]]:
+        """Return the options that no cheaper one replaces, the cheapest first."""
+        limited = [n for n, kind in enumerate(self.kinds) if kind in self.bounds.most]
+        kept: list[tuple[Vector, Cost, PlacedGeometry]] = []
+        for offer, (cost, placement) in sorted(options.items(), key=lambda o: (o[1][0], o[0])):
+            if not any(all(map(ge, own, offer)) and all(own[n] == offer[n] for n in limited) for own, _, _ in kept):
+                kept.append((offer, cost, placement))
+        return kept
+
+    def _limits(self) -> list[int | None]:
+        """Return how many of each kind may be offered. A limit that is already exceeded destroys nothing."""
+        now = self._vector({})
+        for gpu in self.gpus:
+            now = _add_counts(now, _offered(gpu, gpu.placed, self.kinds))
+        most = [self.bounds.most.get(kind) for kind in self.kinds]
+        return [None if m is None else max(m - h, p) for m, h, p in zip(most, self._held, now, strict=True)]
 
     def _count_held(self, kind: str) -> int:
         return self._held[self.kinds.index(kind)] if kind in self.kinds else 0
 
     def _vector(self, needs: Needs) -> tuple[int, ...]:
         return tuple(needs.get(k, 0) for k in self.kinds)
-
-    def _sum(self, need: tuple[int, ...], more: Needs) -> tuple[int, ...] | None:
-        """Return the sum, None if no GPU has one of the kinds."""
-        if any(n and k not in self.kinds for k, n in more.items()):
-            return None
-        return tuple(a + b for a, b in zip(need, self._vector(more), strict=True))
-
-    def _best(self, need: tuple[int, ...]) -> list[PlacedGeometry] | None:
-        """Return the cheapest placements that offer at least ``need`` and at most ``most``. None if there are none."""
-        most = [self.bounds.most.get(k) for k in self.kinds]
-        limits = [None if m is None else max(0, m - h) for m, h in zip(most, self._held, strict=True)]
-        table: dict[tuple[int, ...], tuple[Cost, list[PlacedGeometry]]] = {tuple(0 for _ in self.kinds): ((), [])}
-        for options in self._options:
-            grown: dict[tuple[int, ...], tuple[Cost, list[PlacedGeometry]]] = {}
-            for offered, (cost, done) in table.items():
-                for adds, choice in options.items():
-                    whole = tuple(a + b for a, b in zip(offered, adds, strict=True))
-                    # Counts above the need are equivalent, unless a limit applies to the total.
-                    state = tuple(min(n, w) if r is None else n for n, w, r in zip(whole, need, limits, strict=True))
-                    total = _add_costs(cost, choice.cost)
-                    if state not in grown or total < grown[state][0]:
-                        grown[state] = total, [*done, choice.placement]
-            table = grown
-        now = self._present_offer()
-        fits = [
-            found
-            for state, found in table.items()
-            if all(s >= n for s, n in zip(state, need, strict=True))
-            and all(r is None or s <= max(r, p) for s, r, p in zip(state, limits, now, strict=True))
-        ]
-        return min(fits, key=lambda f: f[0])[1] if fits else None
-
-    def _present_offer(self) -> tuple[int, ...]:
-        """Return what the GPUs offer now. A limit that is already exceeded destroys nothing."""
-        total = self._vector({})
-        for gpu in self.gpus:
-            total = _add_counts(total, _offered(gpu, gpu.placed, self.kinds))
-        return total
 
     def _layout(self, found: list[PlacedGeometry], met: tuple[bool, ...]) -> NodeLayout:
         offered: Counter[str] = Counter()
@@ -199,10 +187,6 @@ class NodeLayoutSearch:
             c.pci for c, p in pairs if (p is None) != (c.placed is None) or set(p or ()) != set(c.placed or ())
         )
         return NodeLayout({c.pci: p for c, p in pairs}, met, dict(sorted(offered.items())), changed, destroyed, created)
-
-
-def _add_costs(left: Cost, right: Cost) -> Cost:
-    return tuple(x + y for x, y in zip(left, right, strict=True)) if left else right
 
 
 def _maximum(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
@@ -225,13 +209,43 @@ def _options(gpu: LayoutGpu, kinds: Sequence[str], fill: Sequence[str]) -> Optio
     """Return what a GPU can offer, with the cheapest placement for each."""
     out: Options = {}
     table = compiled_table(gpu.family)
-    for placement in _placements(gpu, table, {gpu.kinds[k] for k in kinds if k in gpu.kinds}):
+    for placement in _cheap_placements(gpu, kinds, table):
         offered = _offered(gpu, placement, kinds)
         cost = _cost(gpu, placement, table, dict(zip(kinds, offered, strict=True)), fill)
         known = out.get(offered)
-        if known is None or (cost, placement or ()) < (known.cost, known.placement or ()):
-            out[offered] = _Choice(cost, placement)
+        if known is None or (cost, placement or ()) < (known[0], known[1] or ()):
+            out[offered] = cost, placement
     return out
+
+
+def _cheap_placements(gpu: LayoutGpu, kinds: Sequence[str], table: PlacementTable) -> Iterator[PlacedGeometry]:
+    """Yield the states that this GPU may reach, of those with the same profiles only the cheapest."""
+    profiles = {gpu.kinds[k] for k in kinds if k in gpu.kinds}
+    yield from _states_as_they_are(gpu, profiles)
+    singles = _singles(gpu, profiles, table)
+    if singles is None:
+        return
+    present = sum(1 << n for n, place in enumerate(singles) if place in (gpu.placed or ()))
+    for states in _reachable(gpu.family, tuple(sorted(gpu.fixed)), singles):
+        yield min(
+            ((present & ~bits).bit_count(), (bits & ~present).bit_count(), -room, placed)
+            for bits, room, placed in states
+        )[3]
+
+
+@lru_cache(maxsize=64)
+def _reachable(
+    family: Family, fixed: tuple[PlacedInstance, ...], singles: tuple[PlacedInstance, ...]
+) -> tuple[tuple[_State, ...], ...]:
+    """Return all placements of some of ``singles`` beside the fixed instances, by the profiles that they have."""
+    table = compiled_table(family)
+    numbers = {place: n for n, place in enumerate(singles)}
+    found: dict[tuple[int, ...], list[_State]] = {}
+    for placed in _extend(table, fixed, table.mask(fixed), Counter(p for p, _ in fixed), singles):
+        bits = sum(1 << numbers[place] for place in placed if place in numbers)
+        state = bits, table.headroom(table.mask(placed)), placed
+        found.setdefault(tuple(profile for profile, _ in placed), []).append(state)
+    return tuple(map(tuple, found.values()))
 
 
 def _cost(
@@ -249,20 +263,22 @@ def _cost(
     )
 
 
-def _placements(gpu: LayoutGpu, table: PlacementTable, profiles: set[int]) -> Iterator[PlacedGeometry]:
-    """Yield every state that this GPU may reach: its fixed instances, with others of ``profiles`` or as they are."""
+def _states_as_they_are(gpu: LayoutGpu, profiles: set[int]) -> Iterator[PlacedGeometry]:
+    """Yield the present state, and MIG disabled if that is possible and useful."""
     yield gpu.placed
-    if gpu.locked or (gpu.placed is None and not gpu.mode_changeable):
-        return
-    if WHOLE_GPU in profiles and gpu.mode_changeable and not gpu.fixed:
+    if not gpu.locked and WHOLE_GPU in profiles and gpu.mode_changeable and not gpu.fixed:
         yield None
-    unknown = [p for p in gpu.placed or () if p not in table.masks]
-    if unknown:
-        return  # with an instance that no table knows, any placement besides it is a guess
-    fixed = tuple(sorted(gpu.fixed))
-    present = set(gpu.placed or ())
-    singles = sorted({(p, s) for p in profiles if p in table.starts for s in table.starts[p]} | present - gpu.fixed)
-    yield from _extend(table, fixed, table.mask(fixed), Counter(p for p, _ in fixed), singles)
+
+
+def _singles(gpu: LayoutGpu, profiles: set[int], table: PlacementTable) -> tuple[PlacedInstance, ...] | None:
+    """Return the instances that may be kept or created besides the fixed ones. None if nothing may be changed.
+
+    With an instance that no table knows, any placement besides it would be a guess.
+    """
+    placed = gpu.placed or ()
+    if gpu.locked or (gpu.placed is None and not gpu.mode_changeable) or any(p not in table.masks for p in placed):
+        return None
+    return tuple(sorted({(p, s) for p in profiles for s in table.starts.get(p, ())} | set(placed) - gpu.fixed))
 
 
 def cheapest_placement(gpu: LayoutGpu, counts: Mapping[int, int]) -> PlacedGeometry:
@@ -271,7 +287,12 @@ def cheapest_placement(gpu: LayoutGpu, counts: Mapping[int, int]) -> PlacedGeome
     None if they do not fit, if others must stay, or if MIG is disabled and may not be enabled.
     """
     table, wanted = compiled_table(gpu.family), Counter(counts)
-    options = [p for p in _placements(gpu, table, set(counts)) if p is not None and Counter(i for i, _ in p) == wanted]
+    found = [gpu.placed]
+    singles = _singles(gpu, set(counts), table)
+    if singles is not None:
+        states = _reachable(gpu.family, tuple(sorted(gpu.fixed)), singles)
+        found += [placed for each in states for _, _, placed in each]
+    options = [p for p in found if p is not None and Counter(i for i, _ in p) == wanted]
     return min(options, key=lambda p: (_cost(gpu, p, table, {}, ()), p), default=None)
 
 
@@ -286,7 +307,7 @@ def _extend(
     mask: int,
     counts: Counter[int],
     singles: Sequence[PlacedInstance],
-) -> Iterator[PlacedGeometry]:
+) -> Iterator[tuple[PlacedInstance, ...]]:
     yield tuple(sorted(placed))
     for n, place in enumerate(singles):
         if table.masks[place] & mask:
