@@ -76,6 +76,7 @@ CASES_OF_ONE = {
     "PAD_IN_USE": "a job has a record that stands for no instance",
     "NO_SLOT_BOARD": "the node cannot have a slot board",
     "SLOTS_INTERRUPTED": "an earlier change of the slots was interrupted, and must end first",
+    "MISSING_GPU": "a GPU of the slot board fell off the bus, or is not on the host",
     "SLOT_ORDER": "slurmd does not have the slots in the order of the board",
     "UNKNOWN_SLOT": "Slurm or the driver does not name the slot or device of a job",
     "HARMS_JOB": "slurmd would give a running job another device, or count it wrong",

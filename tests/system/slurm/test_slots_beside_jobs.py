@@ -83,6 +83,24 @@ def test_a_gpu_that_a_job_has_is_refused_and_its_job_named(bed: Bed) -> None:
     assert f"waits for job {job} (" in shown.out
 
 
+def test_a_gpu_that_fell_off_the_bus_is_named_and_nothing_is_written(bed: Bed) -> None:
+    host = adopted(bed)
+    job = runs(bed, "7g.40gb")
+    until(lambda: host.used() == {0}, "the job has no slot")
+    before = [(bed.etc / name).read_text() for name in ("slurm.conf", "gres.conf")], host.gres()
+    host.ok("sim", "fault", "lost", "gpu=1")
+    for request in (("--gpu", "0", "--mig", "3g.20gb*2"), ()):
+        refused = host.tried(*request)
+        assert refused.code == 20, refused
+        assert "MISSING_GPU" in refused.err
+        assert ") fell off the bus" in refused.err
+    rendered = host.run("slurm", "render", "--part", "gres", "--node-name", "n1", "--dev-root", "/")
+    assert (rendered.code, rendered.out) == (20, ""), rendered
+    assert ([(bed.etc / name).read_text() for name in ("slurm.conf", "gres.conf")], host.gres()) == before
+    assert (bed.job(job, "JobState"), bed.job(job, "Restarts")) == ("RUNNING", "0")
+    assert bed.ok("scontrol", "show", "reservations").startswith("No reservations")
+
+
 def test_an_array_runs_at_once_after_one_change(bed: Bed) -> None:
     host = adopted(bed, gpus=8)
     array = bed.submit("sleep 30", "-w", "n1", "--array=1-16", "--mem=1", "--gres=gpu:a100_3g.20gb:1")

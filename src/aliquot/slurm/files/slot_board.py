@@ -44,9 +44,10 @@ _FIRST = 3
 def slot_board(inventory: Inventory, choice: GresChoice | None = None) -> OfferedDevices:
     """Return the records of a node by slot, the pads among them.
 
-    Raises BlockedError if two devices have one slot, or if a device's nodes cannot be named.
+    Raises BlockedError if a GPU is missing, if two devices have one slot, or if a device's nodes cannot be named.
     """
     chosen = choice or GresChoice()
+    _refuse_missing(inventory, chosen.gpus)
     offered = offered_devices(inventory, replace(chosen, fence=False))
     placed = dict(_placed(inventory, offered.devices, chosen))
     total = sum(slots(inventory, gpu) for gpu in board_gpus(inventory, chosen.gpus))
@@ -123,6 +124,29 @@ def capabilities(gpus: Iterable[Gpu]) -> tuple[int, ...]:
             first = _FIRST + CAPABILITIES * gpu.minor
             found.update(range(first, first + CAPABILITIES))
     return tuple(sorted(found)) if len(found) > len(ADMIN) else ()
+
+
+def missing_gpu(what: str) -> BlockedError:
+    """Return the error for a board that would lose slots, so that all jobs on later ones would get other devices."""
+    return BlockedError(
+        f"{what}: the slots of a board are constant, and jobs run on the others",
+        details=(
+            "A reset or a reboot may bring the GPU back. Jobs on the other GPUs go on until then.",
+            "If it was removed for good, apply once without --slots, then with --slots, while the node is empty.",
+        ),
+        next_step="aliquot show",
+        code="MISSING_GPU",
+    )
+
+
+def _refuse_missing(inventory: Inventory, pcis: Sequence[str] | None) -> None:
+    """Raise BlockedError if a GPU of a board fell off the bus, or does not exist."""
+    lost = [gpu for gpu in inventory.gpus if gpu.lost and (pcis is None or gpu.pci in pcis)]
+    if lost:
+        raise missing_gpu(f"GPU {lost[0].index} ({lost[0].pci}) fell off the bus")
+    absent = sorted(set(pcis or ()) - {gpu.pci for gpu in inventory.gpus})
+    if absent:
+        raise missing_gpu(f"GPU {absent[0]} is not on this host")
 
 
 def _placed(

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, Version
 from aliquot.slurm.node.change_record import ChangeRecord
@@ -121,6 +122,16 @@ def next_step_beside_jobs(record: ChangeRecord, is_gated: Callable[[], bool]) ->
     """
     phase = phase_of(record)
     return phase if phase not in QUIET or is_gated() else "gate"
+
+
+def resumed(record: ChangeRecord) -> ChangeRecord:
+    """Return an interrupted change as it goes on.
+
+    Beside running jobs, it reads the slots again before anything else changes: while nothing ran, someone may have
+    deleted the reservation, and jobs may have started.
+    """
+    again = record.beside_jobs and record.phase in QUIET
+    return replace(record, phase="gate") if again else record
 
 
 def following_step(record: ChangeRecord) -> SlurmStep | Literal[""]:

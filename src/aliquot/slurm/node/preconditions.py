@@ -74,6 +74,7 @@ def prepare_change(
         node_conf=_node_conf(change, node) if kind == "dynamic" else "",
         previous_settings=_previous_settings(earlier),
     )
+    preparation.refuse_missing(record)
     if node is not None and preparation.is_possible(record, node, inventory, interrupted):
         return _prepare_beside_jobs(record, node, inventory, context)
     preparation.refuse_interrupted(record, interrupted)

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError
-from aliquot.slurm.client.errors import BusyError, OldSlurmError
+from aliquot.slurm.client.errors import OldSlurmError
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.conf import files as conf
 from aliquot.slurm.conf.nodes import node_line
 from aliquot.slurm.conf.statements import Conf
+from aliquot.slurm.files.slot_board import missing_gpu
 from aliquot.slurm.files.slot_proof import unproved_order
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import order_file as orderfile
@@ -48,6 +49,15 @@ def is_possible(record: ChangeRecord, node: SlurmNode, inventory: Inventory, int
     )
 
 
+def refuse_missing(record: ChangeRecord) -> None:
+    """Raise BlockedError if the host has fewer GPUs than the board has, although the node offers the same ones."""
+    before, settings, last = record.restore_point, record.change.settings, record.previous_settings
+    same = last is None or set(last.gpus) == set(settings.gpus)
+    if settings.slots and before.slots and same and len(record.expected.lines) < len(before.lines):
+        has, had = len(record.expected.lines), len(before.lines)
+        raise missing_gpu(f"a GPU of {record.name} is missing ({has} records instead of {had})")
+
+
 def refuse_interrupted(record: ChangeRecord, interrupted: ChangeRecord | None) -> None:
     """Raise BlockedError if a change beside running jobs was interrupted: its reservation and its slots come first."""
     if interrupted is not None and interrupted.beside_jobs:
@@ -65,7 +75,7 @@ def prepare(record: ChangeRecord, inventory: Inventory, context: SlurmChangeCont
     Raises AliquotError if it is refused.
     """
     _refuse_release(record, context)
-    _refuse_reservations(record.name, context)
+    slot_gate.refuse_maintenance(record.name, context)
     _refuse_order(record)
     record = replace(record, beside_jobs=True, drained=False)
     found = slot_plan(record, inventory, used_slots(record.name, context))
@@ -88,21 +98,6 @@ def _refuse_release(record: ChangeRecord, context: SlurmChangeContext) -> None:
             next_step="aliquot slurm apply --help",
         )
     context.daemon.ready()
-
-
-def _refuse_reservations(name: str, context: SlurmChangeContext) -> None:
-    """Raise BusyError if jobs of another reservation for maintenance could start behind ours.
-
-    Slurm ignores every other reservation for a job that runs in one for maintenance.
-    """
-    own = slot_gate.name(name)
-    others = [r for r in context.slurm.reservations() if name in r.nodes and "MAINT" in r.flags and r.name != own]
-    if others:
-        raise BusyError(
-            f"reservation {others[0].name} is for maintenance: its jobs could start on {name} during the change",
-            details=("A node that changes as a whole is drained first, which keeps such jobs away.",),
-            next_step=f"scontrol show reservation {others[0].name}",
-        )
 
 
 def _refuse_order(record: ChangeRecord) -> None:

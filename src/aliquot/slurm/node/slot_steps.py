@@ -55,11 +55,13 @@ def wait_for_slots(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
 def close_gate(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     """Keep new jobs off the node, read which slots jobs have, and leave out what touches one of them.
 
-    Raises BusyError if nothing of the request is left, or if a job has started on a slot that has changed already.
+    Raises BusyError if nothing of the request is left, if a job has started on a slot that has changed already, or if
+    jobs could start behind the gate.
     """
     context.report(f"reserving {record.name}: no job starts on it, and running jobs go on")
     closed_at = slot_gate.close(record.name, context)
     context.sleep(SETTLE_S)
+    slot_gate.refuse_maintenance(record.name, context)
     _wait_for_launches(record.name, context)
     used = used_slots(record.name, context)
     inventory = context.gpus.backend.read()

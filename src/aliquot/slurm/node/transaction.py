@@ -81,6 +81,7 @@ def _open(context: SlurmChangeContext, settings: SlurmNodeSettings | None) -> Ch
     record = context.file.read()
     if record is None or record.status != "open":
         raise BlockedError("no change of this node is in progress", code="NO_CHANGE", next_step="aliquot slurm node")
+    record = steps.resumed(record)
     return record if settings is None else replace(record, change=replace(record.change, settings=settings))
 
 

@@ -95,10 +95,22 @@ def test_gpus_of_other_nodes_and_their_instances_are_closed() -> None:
     assert {"/dev/nvidia1", f"{CAPS}147", f"{CAPS}148"} <= closed
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_its_slots() -> None:
+def test_a_board_with_a_gpu_that_fell_off_the_bus_is_refused() -> None:
+    # NVML may name neither its product nor its address, and the slots of all later GPUs would move.
     found = node(("7g.40gb@0",), ("3g.20gb@0",))
     lost = replace(found, gpus=(replace(found.gpus[0], lost=True), found.gpus[1]))
-    assert types(lost) == ["pad"] * 7 + types(found)[7:]
+    with pytest.raises(BlockedError, match=r"GPU 0 \([0-9a-f:.]+\) fell off the bus") as refused:
+        board.slot_board(lost)
+    assert (refused.value.code, refused.value.next_step) == ("MISSING_GPU", "aliquot show")
+    other = GresChoice((found.gpus[1].pci,))
+    assert board.slot_board(lost, other) == board.slot_board(found, other)
+
+
+def test_a_board_with_a_gpu_that_the_host_does_not_have_is_refused() -> None:
+    found = node(("7g.40gb@0",), ("3g.20gb@0",))
+    gone = replace(found, gpus=found.gpus[1:])
+    with pytest.raises(BlockedError, match=r"GPU \S+ is not on this host"):
+        board.slot_board(gone, GresChoice(tuple(gpu.pci for gpu in found.gpus)))
 
 
 def test_the_order_is_that_of_the_pci_addresses_not_of_the_indices() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,28 @@ def test_a_job_that_started_on_a_changed_slot_stops_the_change_on_record(host: H
     assert not closed(host)
 
 
+@pytest.mark.parametrize("step", ["files", "tell"])
+def test_slots_are_read_again_after_an_interruption_whatever_the_reservation_says(host: Host, step: str) -> None:
+    # An administrator deletes the reservation, a job starts, and another command reserves the node again.
+    host.at(step, fails(SlurmUnavailableError("slurmctld does not answer")))
+    with pytest.raises(SlurmUnavailableError):
+        host.apply("1", HALVES, slots(host))
+    job(host, 7)
+    written = (host.folder / "etc/gres.conf").read_text()
+    host.cluster.calls.clear()
+    with pytest.raises(BusyError, match="jobs started on slots that have changed") as stopped:
+        apply.continue_change(host.context)
+    assert any("job 7 (no name of ann)" in line for line in stopped.value.details)
+    assert (host.folder / "etc/gres.conf").read_text() == written
+    assert "reconfigure" not in host.cluster.calls
+    assert closed(host)
+    host.cluster.queue = []
+    host.cluster.change("n1", gres_used=())
+    assert apply.continue_change(host.context).status == "done"
+    assert profiles(host, 1) == ["3g.20gb", "3g.20gb"]
+    assert not closed(host)
+
+
 def test_the_number_of_records_never_changes(host: Host) -> None:
     job(host, 0)
     for request in (HALVES, "1g.5gb*7", "2g.10gb*3,1g.5gb", WHOLE):
@@ -307,14 +330,66 @@ def test_a_reservation_of_an_earlier_change_that_ends_soon_is_renewed(host: Host
     assert not closed(host)
 
 
-def test_a_reservation_for_maintenance_could_let_jobs_in(host: Host) -> None:
-    host.cluster.reserved = [SlurmReservation("friday", ("n1",), ("MAINT", "SPEC_NODES"))]
+def maintenance(name: str, begins_s: float, *flags: str, node: str = "n1") -> SlurmReservation:
+    """Build a site's reservation of a day that begins in some seconds."""
+    begin = int(time.time() + begins_s)
+    return SlurmReservation(name, (node,), flags or ("MAINT", "SPEC_NODES"), begin, begin + 86400)
+
+
+@pytest.mark.parametrize("begins_s", [-3600, 600])
+def test_a_reservation_for_maintenance_could_let_jobs_in(host: Host, begins_s: float) -> None:
+    host.cluster.reserved = [maintenance("friday", begins_s)]
     with pytest.raises(BusyError, match="reservation friday is for maintenance") as refused:
         host.apply("1", HALVES, slots(host))
     assert refused.value.next_step == "scontrol show reservation friday"
-    host.cluster.reserved = [SlurmReservation("class", ("n1",)), SlurmReservation("other", ("n2",), ("MAINT",))]
+    assert profiles(host, 1) == [WHOLE]
+
+
+def test_reservations_that_let_no_job_in_block_nothing(host: Host) -> None:
+    host.cluster.reserved = [
+        maintenance("next-week", 7 * 86400),
+        maintenance("over", -2 * 86400),
+        maintenance("class", -60, "SPEC_NODES"),
+        maintenance("other", -60, "MAINT", node="n2"),
+    ]
+    before = list(host.cluster.reserved)
     assert host.apply("1", HALVES, slots(host)).status == "done"
-    assert [each.name for each in host.cluster.reserved] == ["class", "other"]
+    assert host.cluster.reserved == before
+
+
+def test_a_maintenance_that_begins_before_the_gate_is_closed_is_found_there(host: Host) -> None:
+    host.at("gate", lambda: host.cluster.reserved.append(maintenance("friday", -1)))
+    with pytest.raises(BusyError, match="reservation friday is for maintenance"):
+        host.apply("1", HALVES, slots(host))
+    assert profiles(host, 1) == [WHOLE]
+    assert not closed(host)
+
+
+def test_an_interrupted_change_goes_on_only_after_a_maintenance(host: Host) -> None:
+    host.at("files", fails(SlurmUnavailableError("slurmctld does not answer")))
+    with pytest.raises(SlurmUnavailableError):
+        host.apply("1", HALVES, slots(host))
+    host.cluster.reserved.append(maintenance("friday", -60))
+    with pytest.raises(BusyError, match="reservation friday is for maintenance") as refused:
+        apply.continue_change(host.context)
+    assert "This may help: scontrol show reservation friday" in refused.value.details
+    assert closed(host)
+    host.cluster.delete_reservation("friday")
+    assert apply.continue_change(host.context).status == "done"
+
+
+def test_a_gpu_that_is_gone_blocks_the_board_whatever_is_requested(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = host.node.backend.read()
+    monkeypatch.setattr(host.node.backend, "read", lambda: replace(found, gpus=found.gpus[:1]))
+    files = [(host.folder / "etc" / name).read_text() for name in ("slurm.conf", "gres.conf")]
+    with pytest.raises(BlockedError, match="a GPU of n1 is missing") as refused:
+        host.apply("0", HALVES, slots(host))
+    assert refused.value.code == "MISSING_GPU"
+    assert [(host.folder / "etc" / name).read_text() for name in ("slurm.conf", "gres.conf")] == files
+    assert profiles(host, 0) == [WHOLE]
+    assert not [call for call in host.cluster.calls if call.startswith(("drain", "reserve"))]
+    fewer = SlurmChange(replace(slots(host), gpus=(found.gpus[0].pci,)), Desired(()))
+    assert preview(fewer, host.context).status == "would"
 
 
 def test_a_job_with_the_last_record_stops_everything(host: Host) -> None:
