@@ -38,6 +38,7 @@ NODE_LAYOUTS = ("tests/laws/oracle/test_layouts.py",)
 COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
 BRANCHES = ("tests/contract/test_driver_branches.py",)
 SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
+SLOTS = ("tests/unit/slurm/node/test_slots_beside_jobs.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -654,6 +655,76 @@ MUTANTS = {
         " and g.type != FILLER)",
         ")",
         ("tests/unit/slurm/types/test_offers.py",),
+    ),
+    "slots-interrupted": Mutant(
+        "slurm slots: after an interruption, the slots that jobs had before it are believed",
+        "slurm/node/next_step.py",
+        'replace(record, phase="gate") if again else record',
+        "record",
+        SLOTS,
+    ),
+    "slots-gate": Mutant(
+        "slurm slots: a job that takes a slot just before the gate is closed is not looked for",
+        "slurm/node/slot_steps.py",
+        "    used = used_slots(record.name, context)\n    inventory",
+        "    used = record.used_slots\n    inventory",
+        SLOTS,
+    ),
+    "slots-gate-ends": Mutant(
+        "slurm slots: the gate may end by itself while slots change",
+        "slurm/node/slot_gate.py",
+        "    context.slurm.extend_reservation(name(node))\n",
+        "",
+        SLOTS,
+    ),
+    "slots-gate-deleted": Mutant(
+        "slurm slots: a gate that someone deleted during a change is not noticed",
+        "slurm/node/next_step.py",
+        "return phase if phase not in QUIET or is_gated() else",
+        "return phase if True else",
+        SLOTS,
+    ),
+    "slots-maintenance": Mutant(
+        "slurm slots: a maintenance that begins during the change lets its jobs in",
+        "slurm/node/slot_gate.py",
+        "each.start > now + MINUTES * 60 + LONGEST_S or",
+        "each.start > now or",
+        SLOTS,
+    ),
+    "slots-counted": Mutant(
+        "slurm slots: a slot that the node counts, and no job names, is free",
+        "slurm/node/slot_use.py",
+        'for gres in node.gres_used if gres.name == "gpu" and gres.count for slot in gres.index',
+        'for gres in () if gres.name == "gpu" and gres.count for slot in gres.index',
+        SLOTS,
+    ),
+    "slots-unnamed": Mutant(
+        "slurm slots: a job whose slots Slurm does not name has none",
+        "slurm/node/slot_use.py",
+        "        if any(len(gres.index) != gres.count for gres in _gpus(node.name, job)):\n",
+        "        if False:\n",
+        SLOTS,
+    ),
+    "slots-missing": Mutant(
+        "slurm slots: a GPU that is gone takes its slots with it",
+        "slurm/node/slot_preparation.py",
+        "and same and len(record.expected.lines) < len(before.lines)",
+        "and False",
+        SLOTS,
+    ),
+    "slots-proof": Mutant(
+        "slurm slots: the files of a running job may change if its type stays",
+        "slurm/files/slot_proof.py",
+        "elif before.devices[index] != after.devices[index]:",
+        "elif before.devices[index][0] != after.devices[index][0]:",
+        ("tests/unit/slurm/files/test_slot_proof.py",),
+    ),
+    "slots-closed": Mutant(
+        "slurm slots: jobs can open capabilities of instances that are created later",
+        "slurm/files/slot_board.py",
+        "last = replace(last, files=(*last.files, *_unused(inventory, records, chosen.dev)))",
+        "last = replace(last, files=last.files)",
+        ("tests/unit/slurm/files/test_slot_board.py",),
     ),
     "slurm-weights": Mutant(
         "slurm weights: a device is billed by its compute alone, whatever memory it takes from others",

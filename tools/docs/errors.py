@@ -73,6 +73,7 @@ CASES_OF_ONE = {
     "SAME_SLOT": "two instances of the GPU would have the same slot of the board",
     "ORDER_FILE": "nodes that share a directory of Slurm must all have a slot board, or none",
     "GATE_TOO_LATE": "the check of the jobs took longer than the reservation that keeps new ones away",
+    "GATE_OPEN": "Slurm does not keep the reservation that keeps new jobs away",
     "PAD_IN_USE": "a job has a record that stands for no instance",
     "NO_SLOT_BOARD": "the node cannot have a slot board",
     "SLOTS_INTERRUPTED": "an earlier change of the slots was interrupted, and must end first",

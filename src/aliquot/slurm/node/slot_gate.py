@@ -49,7 +49,10 @@ def close(node: str, context: SlurmChangeContext) -> float:
 
 
 def hold(node: str, closed_at: float, context: SlurmChangeContext) -> None:
-    """Let the reservation last until the change has ended. Raises BlockedError if it may have ended in between."""
+    """Let the reservation last until the change has ended.
+
+    Raises BlockedError if it may have ended in between, or if Slurm does not keep it.
+    """
     if context.now() - closed_at > MINUTES * 60 - SPARE_S:
         raise BlockedError(
             f"the look at the jobs of {node} took more than {MINUTES - SPARE_S / 60:g} minutes: jobs may have started",
@@ -57,6 +60,13 @@ def hold(node: str, closed_at: float, context: SlurmChangeContext) -> None:
             code="GATE_TOO_LATE",
         )
     context.slurm.extend_reservation(name(node))
+    if not is_held(node, context):
+        raise BlockedError(
+            f"Slurm does not keep reservation {name(node)} until the change has ended",
+            details=("Without it, a job could start on a slot while it changes.",),
+            next_step=f"scontrol show reservation {name(node)}",
+            code="GATE_OPEN",
+        )
 
 
 def refuse_maintenance(node: str, context: SlurmChangeContext) -> None:

@@ -310,6 +310,15 @@ def test_the_gate_opens_by_itself_until_something_changes(host: Host) -> None:
     assert [(each.name, each.end - each.start) for each in found] == [(GATE, 300)]
 
 
+def test_a_gate_that_slurm_does_not_keep_changes_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.cluster, "extend_reservation", lambda name: None)
+    with pytest.raises(BlockedError, match="Slurm does not keep reservation aliquot-n1") as refused:
+        host.apply("1", HALVES, slots(host))
+    assert refused.value.code == "GATE_OPEN"
+    assert profiles(host, 1) == [WHOLE]
+    assert not closed(host)
+
+
 def test_a_look_that_took_too_long_counts_for_nothing(host: Host) -> None:
     # The reservation may have ended meanwhile, and a job may have started.
     def slow(call: str) -> None:
