@@ -1,8 +1,9 @@
-"""Weights with real accounting: slurmdbd of each release over a real MariaDB."""
+"""Weights and reports with real accounting: slurmdbd of each release over a real MariaDB."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ PARTITION = 'PartitionName=main Nodes=n1 Default=YES TRESBillingWeights="CPU=1.0
 pytestmark = pytest.mark.long(
     about=[
         *("src/aliquot/slurm/types/billing", "src/aliquot/cli/slurm/weights"),
+        *("src/aliquot/slurm/report/accounting", "src/aliquot/cli/slurm/report"),
         *("tests/system/slurm/accounting", "tests/system/slurm/test_accounting"),
     ]
 )
@@ -94,9 +96,60 @@ def billed(bed: Bed, jobs: dict[str, int]) -> dict[str, int]:
     return found
 
 
+def report(bed: Bed, *words: str) -> dict[str, Any]:
+    """Return the rows of a report by type, each with only the numbers that are not a matter of time."""
+    done = bed.aliquot("slurm", "report", "--since", "1h", *words, "-o", "json")
+    assert done.code == 0, done
+    keys = ("jobs", "waiting", "ended", "timed_out", "failed")
+    return {each["type"]: {key: each[key] for key in keys} for each in json.loads(done.out)["types"]}
+
+
+def test_a_report_has_each_run_of_each_job_under_the_type_that_it_got(accounting: Accounting) -> None:
+    bed = accounting.bed
+    cluster(bed, accounting.lines("gres/gpu", f"gres/gpu:{SMALL}", f"gres/gpu:{BIG}"))
+    bed.submit("exit 1", f"--gres=gpu:{SMALL}:2", "--array=0-1")
+    bed.submit("true")
+    long = bed.submit("sleep 900", f"--gres=gpu:{BIG}:1").out
+    until(lambda: bed.job(long, "JobState") == "RUNNING", "the job does not start")
+    bed.submit("true", "--gres=gpu:1", "--time=5")  # gets a small one
+    bed.submit("true", f"--gpus={BIG}:1")
+    wanted: dict[str, Any] = {
+        BIG: {"jobs": 1, "waiting": 1, "ended": 0, "timed_out": None, "failed": None},
+        SMALL: {"jobs": 3, "waiting": 0, "ended": 3, "timed_out": 0.0, "failed": 0.6667},
+    }
+    until(lambda: report(bed) == wanted, lambda: f"{report(bed)}")
+    assert list(report(bed)) == [BIG, SMALL]
+
+    bed.ok("scontrol", "requeue", long)
+    until(lambda: report(bed)[BIG]["jobs"] == 2, lambda: f"{report(bed)}")  # the run that ended, and the other job
+    assert report(bed, "--user=root", "--partition=main") == report(bed)
+    assert report(bed, "--account=nope") == {}
+
+    done = bed.aliquot("slurm", "report", "--user=nope,root")
+    assert (done.code, done.out) == (20, "")
+    assert "blocked[NO_SUCH_USER]: no user nope" in done.err
+    done = bed.aliquot("slurm", "report", "--partition=nope")
+    assert (done.code, done.out) == (20, "")
+    assert "blocked[NO_PARTITION]" in done.err
+    bed.stop("slurmdbd")
+    done = bed.aliquot("slurm", "report")
+    assert (done.code, done.out) == (20, "")
+    assert "blocked[SLURMDBD_AWAY]" in done.err
+    assert "Connection refused" in done.err
+
+
+def test_accounting_that_does_not_count_gpus_is_refused(accounting: Accounting) -> None:
+    bed = accounting.bed
+    cluster(bed, accounting.lines())
+    done = bed.aliquot("slurm", "report")
+    assert (done.code, done.out) == (20, "")
+    assert "blocked[NO_ACCOUNTING]" in done.err
+    assert "AccountingStorageTRES has no gres/gpu" in done.err
+
+
 def test_without_slurmdbd_the_verb_says_what_is_needed(bed: Bed) -> None:
     cluster(bed, "")
-    for verb in ("weights",):
+    for verb in ("weights", "report"):
         done = bed.aliquot("slurm", verb)
         assert (done.code, done.out) == (20, ""), verb
         assert "blocked[NO_ACCOUNTING]" in done.err

@@ -67,4 +67,38 @@ WEIGHTS = CliCommand(
     exits="0 done, 20 no slurmdbd, no such partition, or Slurm does not answer",
 )
 
-USERS = (TYPES, WEIGHTS)
+REPORT = CliCommand(
+    "report",
+    "report what jobs requested and used, by GPU type, and which smaller type would do",
+    "slurm.report",
+    options=(
+        CommandOption(
+            "--since",
+            help="begin of the time window, which ends now: a length (30min, 12h, 7d, 4w) or a date (2026-11-01)",
+            metavar="WHEN",
+            default="7d",
+        ),
+        CommandOption("--user", help="only jobs of these users, with commas between", metavar="NAMES"),
+        CommandOption("--partition", help="only jobs in these partitions", metavar="NAMES"),
+        CommandOption("--account", help="only jobs of these accounts", metavar="NAMES"),
+        CommandOption(
+            "--prometheus",
+            help="URL of the Prometheus that scrapes dcgm-exporter, for the memory and compute that jobs used",
+            metavar="URL",
+            env="ALIQUOT_PROMETHEUS",
+        ),
+        OUTPUT,
+    ),
+    text="Reads Slurm's accounting, and changes nothing. A wait begins when the job could have started. GPU-hours are "
+    "the device-hours times the billing share of 'aliquot slurm weights'. 'would do' names the smallest profile that "
+    "holds the memory that a job used, and the compute if it was measured; see 'aliquot slurm dcgm' for the job ids "
+    "in the metrics.",
+    examples=(
+        "aliquot slurm report",
+        "aliquot slurm report --since 4w --account physics",
+        "aliquot slurm report --prometheus http://127.0.0.1:9090 -o json",
+    ),
+    exits="0 done, 20 no slurmdbd, no such user or partition, or Slurm does not answer",
+)
+
+USERS = (TYPES, WEIGHTS, REPORT)

@@ -23,6 +23,12 @@ class SlurmUnavailableError(SlurmError):
     code = "SLURM_AWAY"
 
 
+class SlurmdbdUnavailableError(SlurmError):
+    """slurmdbd does not answer, so the accounting cannot be read."""
+
+    code = "SLURMDBD_AWAY"
+
+
 class DeniedError(SlurmError):
     """Slurm denied the request: not an operator of the cluster, or an invalid token."""
 

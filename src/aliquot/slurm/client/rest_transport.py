@@ -78,10 +78,10 @@ class RestTransport:
         connection = self._connection()
         try:
             connection.connect()
-            with _abort_after(begun + self._bound_s - time.monotonic(), connection.sock):
+            with abort_after(begun + self._bound_s - time.monotonic(), connection.sock):
                 connection.request(method, target, self._data(body), self._headers(body))
                 with connection.getresponse() as response:
-                    data = self._read(response)
+                    data = read_response(response, MOST_BYTES)
         except (OSError, http.client.HTTPException) as failure:
             raise SlurmUnavailableError(
                 f"cannot {purpose}: slurmrestd at {self.url} does not answer",
@@ -115,21 +115,22 @@ class RestTransport:
     def _data(body: object) -> bytes | None:
         return None if body is None else msgspec.json.encode(body)
 
-    @staticmethod
-    def _read(response: http.client.HTTPResponse) -> bytes:
-        chunks, size = [], 0
-        while chunk := response.read1(_CHUNK_BYTES):
-            size += len(chunk)
-            if size > MOST_BYTES:
-                raise OSError(f"the response is longer than {size} bytes")
-            chunks.append(chunk)
-        if response.length:
-            raise http.client.IncompleteRead(b"", response.length)
-        return b"".join(chunks)
+
+def read_response(response: http.client.HTTPResponse, most: int) -> bytes:
+    """Return the body of a response. Raises OSError if it is longer than ``most`` bytes, or HTTPException."""
+    chunks, size = [], 0
+    while chunk := response.read1(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > most:
+            raise OSError(f"the response is longer than {most} bytes")
+        chunks.append(chunk)
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(chunks)
 
 
 @contextlib.contextmanager
-def _abort_after(seconds: float, connected: socket.socket) -> Iterator[None]:
+def abort_after(seconds: float, connected: socket.socket) -> Iterator[None]:
     """Shut the connection down after some seconds: the library only limits each read, so a slow server never ends."""
 
     def abort() -> None:

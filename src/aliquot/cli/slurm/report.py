@@ -1,0 +1,104 @@
+"""``aliquot slurm report``: what jobs requested and used by GPU type, from Slurm's accounting and DCGM."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import report_view
+from aliquot.errors import BlockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aliquot.slurm.client.models import SlurmNode
+    from aliquot.slurm.gpus.type_facts import TypeFacts
+    from aliquot.slurm.report.accounting import AccountingJob, JobFilter
+    from aliquot.slurm.report.measured import Peaks
+    from aliquot.slurm.report.prometheus import Prometheus
+    from aliquot.slurm.report.window import Window
+
+
+class _Cluster(msgspec.Struct, frozen=True):
+    """The state of the cluster that a report needs."""
+
+    nodes: tuple[SlurmNode, ...]
+    running: frozenset[int] | None
+    """None if Slurm may hide jobs of other users."""
+
+
+def run(args: Args) -> int:
+    from aliquot.slurm.report.accounting import JobFilter, read_jobs
+    from aliquot.slurm.report.job_report import build_report
+    from aliquot.slurm.report.prometheus import Prometheus
+    from aliquot.slurm.report.window import parse_since
+
+    window = parse_since(args.since, int(time.time()))
+    chosen = JobFilter(args.user or "", args.partition or "", args.account or "")
+    prometheus = Prometheus(args.prometheus) if args.prometheus else None
+    cluster = _cluster(chosen)
+    jobs = read_jobs(chosen, window)
+    peaks, reason = _peaks(prometheus, window)
+    found = build_report(jobs, window, _facts(cluster.nodes, jobs), peaks, cluster.running)
+    document = output.build(
+        "SlurmReport",
+        since=window.since,
+        until=window.until,
+        **msgspec.to_builtins(chosen),
+        prometheus=args.prometheus or "",
+        not_measured=reason,
+        **output.document(found),
+    )
+    output.emit(document, args.output, report_view.text(found, window))
+    for note in (*report_view.notes(found), *([f"no use of GPUs was measured: {reason}"] if reason else [])):
+        streams.note(f"note     {note}")
+    return 0
+
+
+def _cluster(chosen: JobFilter) -> _Cluster:
+    """Read the cluster. Raises SlurmError, or BlockedError for a partition that does not exist."""
+    from aliquot.slurm.client.connect import open_client
+    from aliquot.slurm.report.accounting import check_settings
+
+    chosen.words()
+    with open_client() as slurm:
+        settings = slurm.settings()
+        check_settings(settings)
+        known = {each.name for each in slurm.partitions()} if chosen.partition else set()
+        for name in filter(None, chosen.partition.split(",")):
+            if name not in known:
+                raise BlockedError(
+                    f"Slurm has no partition {name}", code="NO_PARTITION", next_step="scontrol show partitions"
+                )
+        hidden = "jobs" in settings.get("PrivateData", "").split(",")
+        running = None if hidden else frozenset(job.id for job in slurm.jobs(holding=True))
+        return _Cluster(slurm.nodes(), running)
+
+
+def _peaks(prometheus: Prometheus | None, window: Window) -> tuple[Peaks, str]:
+    """Return the peaks of jobs, and the reason why there are none, or ""."""
+    from aliquot.slurm.report.measured import MEMORY, read_peaks
+    from aliquot.slurm.report.prometheus import NoMeasurementsError
+
+    if prometheus is None:
+        return {}, "name the Prometheus that scrapes dcgm-exporter with --prometheus URL"
+    try:
+        found = read_peaks(window, prometheus.ask)
+    except NoMeasurementsError as error:
+        return {}, f"{prometheus.url}: {error}"
+    if not found:
+        return {}, f"{prometheus.url} has no {MEMORY} with the label hpc_job: aliquot slurm dcgm --help"
+    return found, ""
+
+
+def _facts(nodes: Iterable[SlurmNode], jobs: Iterable[AccountingJob]) -> dict[str, TypeFacts]:
+    """Return the facts of the types of nodes, and of types that only past jobs had."""
+    from aliquot.slurm.gpus.type_facts import facts_of_types
+
+    present = [{each.type for each in node.gres if each.name == "gpu"} for node in nodes]
+    past = {kind for job in jobs for kind, _ in job.devices}.difference(*present)
+    return facts_of_types([*present, *({kind} for kind in past)])
