@@ -750,8 +750,8 @@ MUTANTS = {
     "slurm-report-seen": Mutant(
         "slurm report: a job that was measured for part of its time gets a smaller profile",
         "slurm/report/job_report.py",
-        " and peak.seen_s + STEP_S >= ran * _SEEN_SHARE",
-        "",
+        "seen = peak.seen_s is None or peak.seen_s + STEP_S >= ran * _SEEN_SHARE",
+        "seen = True",
         ("tests/unit/slurm/report/test_job_report.py",),
     ),
     "slurm-report-first-day": Mutant(

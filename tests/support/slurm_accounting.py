@@ -40,8 +40,15 @@ def line(number: int, state: str, start: int, end: int, *, kind: str, count: int
 
 
 def sacct(folder: Path, *lines: str) -> None:
-    """Put a ``sacct`` into a folder that prints these lines."""
+    """Put a ``sacct`` into a folder that prints these lines for jobs, and those of ``steps`` for steps."""
     folder.mkdir(exist_ok=True)
-    (folder / "listing").write_text("".join(f"{each}\n" for each in lines))
-    (folder / "sacct").write_text(f"#!/bin/sh\nexec cat {folder}/listing\n")
+    (folder / "jobs").write_text("".join(f"{each}\n" for each in lines))
+    steps(folder)
+    script = f'case "$*" in *--allocations*) exec cat {folder}/jobs ;; esac\nexec cat {folder}/steps\n'
+    (folder / "sacct").write_text(f"#!/bin/sh\n{script}")
     (folder / "sacct").chmod(0o755)
+
+
+def steps(folder: Path, *lines: str) -> None:
+    """Let the ``sacct`` of a folder print these lines for steps."""
+    (folder / "steps").write_text("".join(f"{each}\n" for each in lines))

@@ -18,7 +18,7 @@ import pytest
 
 from aliquot.cli.slurm import report as verb
 from aliquot.slurm.client import connect
-from support.slurm_accounting import Cluster, line, sacct
+from support.slurm_accounting import Cluster, line, sacct, steps
 
 from .conftest import Run
 
@@ -70,7 +70,19 @@ def test_the_document_has_the_window_the_filters_and_seconds(run: Run, cluster: 
     big, small = found["types"]
     assert (big["type"], big["wait_p50_s"], big["gpu_hours"], big["use"]) == (BIG, HOUR, 1.0, None)
     assert (small["timed_out"], small["device_hours"], small["memory_mib"]) == (1.0, 3.0, 4864)
-    assert found["not_measured"].startswith("name the Prometheus")
+    assert found["no_dcgm"].startswith("name the Prometheus")
+
+
+def test_slurms_own_measurements_are_used_without_dcgm(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.settings_found["JobAcctGatherType"] = "jobacct_gather/cgroup"
+    cluster.settings_found["AccountingStorageTRES"] += ",gres/gpumem"
+    steps(tmp_path / "bin", "1|", "1.batch|cpu=5,gres/gpumem=4194304000,mem=1", "2.0|gres/gpumem=1048576", "9.0|mem=1")
+    found = run("slurm", "report", "--since", "1d", "-o", "json").document
+    use = found["types"][0]["use"]
+    assert (found["measured_by"], use["jobs"], use["memory_mib"], use["compute"]) == ("slurm", 1, 4000, None)
+    assert [(each["profile"], each["saved_gpu_hours"]) for each in use["suggestions"]] == [("1g.5gb", 0.71)]
+    assert found["types"][1]["use"] is None  # two devices share the value
+    assert "the memory of jobs with one device is what Slurm measured" in run("slurm", "report").err
 
 
 def test_a_job_that_slurmctld_does_not_have_is_named(run: Run, cluster: Cluster) -> None:

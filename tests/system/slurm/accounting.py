@@ -36,19 +36,37 @@ class Accounting:
         self.start()
 
     def _mariadb(self) -> None:
-        server = (*(("outside",) if self.bed.release.chrooted else ()), "mariadbd", "--no-defaults", "--user=root")
-        data = f"--datadir={self._folder}/data"
-        tables = f"create database mysql;\nuse mysql;\n{SYSTEM_TABLES.read_text()}"
-        made = self.bed.run(*server, "--bootstrap", data, stdin=tables)
+        self._bootstrap(f"create database mysql;\nuse mysql;\n{SYSTEM_TABLES.read_text()}")
+        self._serve()
+
+    @property
+    def _server(self) -> tuple[str, ...]:
+        outside = ("outside",) if self.bed.release.chrooted else ()
+        return (*outside, "mariadbd", "--no-defaults", "--user=root", f"--datadir={self._folder}/data")
+
+    def _bootstrap(self, statements: str) -> None:
+        """Run SQL while no server has the data."""
+        made = self.bed.run(*self._server, "--bootstrap", stdin=statements)
         assert made.code == 0, made.err[-2000:]
+
+    def _serve(self) -> None:
         listening = self._folder / "socket"
+        listening.unlink(missing_ok=True)
         self.bed.start(
             "mariadbd",
-            *(*server, data, f"--socket={listening}", f"--port={self.bed.ports.of('mariadb')}"),
+            *(*self._server, f"--socket={listening}", f"--port={self.bed.ports.of('mariadb')}"),
             *("--bind-address=127.0.0.1", "--skip-grant-tables", f"--pid-file={self._folder}/pid"),
             *("--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0"),
         )
         until(listening.exists, lambda: f"mariadbd does not listen: {self.bed.log('mariadbd')[-2000:]}")
+
+    def change(self, statements: str) -> None:
+        """Change what slurmdbd has recorded, by SQL."""
+        for name in ("slurmdbd", "mariadbd"):
+            self.bed.stop(name)
+        self._bootstrap(f"use slurm;\n{statements}")
+        self._serve()
+        self.start()
 
     def _settings(self) -> None:
         bed = self.bed

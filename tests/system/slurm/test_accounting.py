@@ -9,6 +9,7 @@ import pytest
 
 from .accounting import Accounting, missing
 from .bed import Bed, until
+from .release import OLD
 
 SMALL, BIG = "a100_1g.5gb", "a100_3g.20gb"
 CAPS = "/dev/nvidia-caps/nvidia-cap"
@@ -136,6 +137,27 @@ def test_a_report_has_each_run_of_each_job_under_the_type_that_it_got(accounting
     assert (done.code, done.out) == (20, "")
     assert "blocked[SLURMDBD_AWAY]" in done.err
     assert "Connection refused" in done.err
+
+
+def test_the_gpu_memory_that_slurm_measured_is_in_the_report(accounting: Accounting) -> None:
+    bed = accounting.bed
+    if bed.release == OLD:
+        pytest.skip("22.05 does not measure it")
+    cluster(bed, accounting.lines("gres/gpu", f"gres/gpu:{BIG}"))
+    bed.submit("true", f"--gres=gpu:{BIG}:1")
+    until(lambda: report(bed).get(BIG, {}).get("ended") == 1, lambda: f"{report(bed)}")
+    bed.stop("slurmctld")
+    conf = bed.etc / "slurm.conf"
+    conf.write_text(conf.read_text().replace("jobacct_gather/none", "jobacct_gather/linux"))
+    bed.controller()
+    # No GPU of this host has memory that slurmd could measure. slurmdbd stores bytes by the TRES's number.
+    accounting.change(
+        "set @memory = (select id from tres_table where type = 'gres' and name = 'gpumem');\n"
+        "update bed_step_table set tres_usage_in_tot = concat('1=5,', @memory, '=5368709121');\n"
+    )
+    done = bed.aliquot("slurm", "report", "-o", "json")
+    document = json.loads(done.out)
+    assert (document["measured_by"], document["types"][0]["use"]["memory_mib"]) == ("slurm", 5121)
 
 
 def test_accounting_that_does_not_count_gpus_is_refused(accounting: Accounting) -> None:

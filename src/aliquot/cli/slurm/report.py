@@ -26,15 +26,27 @@ if TYPE_CHECKING:
 class _Cluster(msgspec.Struct, frozen=True):
     """The state of the cluster that a report needs."""
 
+    settings: dict[str, str]
     nodes: tuple[SlurmNode, ...]
     running: frozenset[int] | None
     """None if Slurm may hide jobs of other users."""
 
 
+class _Measured(msgspec.Struct, frozen=True):
+    """The peaks of jobs, and who measured them."""
+
+    peaks: Peaks = {}
+    by: str = ""
+    """``dcgm``, ``slurm`` or ""."""
+    reason: str = ""
+    """The reason why DCGM measured nothing."""
+
+
 def run(args: Args) -> int:
-    from aliquot.slurm.report.accounting import JobFilter, read_jobs
+    from aliquot.slurm.report.accounting import JobFilter, counts_memory, read_jobs, read_memory
     from aliquot.slurm.report.job_report import build_report
     from aliquot.slurm.report.prometheus import Prometheus
+    from aliquot.slurm.report.step_memory import peaks_of_steps
     from aliquot.slurm.report.window import parse_since
 
     window = parse_since(args.since, int(time.time()))
@@ -42,19 +54,24 @@ def run(args: Args) -> int:
     prometheus = Prometheus(args.prometheus) if args.prometheus else None
     cluster = _cluster(chosen)
     jobs = read_jobs(chosen, window)
-    peaks, reason = _peaks(prometheus, window)
-    found = build_report(jobs, window, _facts(cluster.nodes, jobs), peaks, cluster.running)
+    facts = _facts(cluster.nodes, jobs)
+    measured = _dcgm(prometheus, window)
+    if measured.reason and counts_memory(cluster.settings):
+        peaks = peaks_of_steps(jobs, read_memory(chosen, window), facts)
+        measured = _Measured(peaks, "slurm" if peaks else "", measured.reason)
+    found = build_report(jobs, window, facts, measured.peaks, cluster.running)
     document = output.build(
         "SlurmReport",
         since=window.since,
         until=window.until,
         **msgspec.to_builtins(chosen),
         prometheus=args.prometheus or "",
-        not_measured=reason,
+        measured_by=measured.by,
+        no_dcgm=measured.reason,
         **output.document(found),
     )
     output.emit(document, args.output, report_view.text(found, window))
-    for note in (*report_view.notes(found), *([f"no use of GPUs was measured: {reason}"] if reason else [])):
+    for note in (*report_view.notes(found), *report_view.source(measured.by, measured.reason)):
         streams.note(f"note     {note}")
     return 0
 
@@ -76,23 +93,22 @@ def _cluster(chosen: JobFilter) -> _Cluster:
                 )
         hidden = "jobs" in settings.get("PrivateData", "").split(",")
         running = None if hidden else frozenset(job.id for job in slurm.jobs(holding=True))
-        return _Cluster(slurm.nodes(), running)
+        return _Cluster(settings, slurm.nodes(), running)
 
 
-def _peaks(prometheus: Prometheus | None, window: Window) -> tuple[Peaks, str]:
-    """Return the peaks of jobs, and the reason why there are none, or ""."""
+def _dcgm(prometheus: Prometheus | None, window: Window) -> _Measured:
     from aliquot.slurm.report.measured import MEMORY, read_peaks
     from aliquot.slurm.report.prometheus import NoMeasurementsError
 
     if prometheus is None:
-        return {}, "name the Prometheus that scrapes dcgm-exporter with --prometheus URL"
+        return _Measured(reason="name the Prometheus that scrapes dcgm-exporter with --prometheus URL")
     try:
         found = read_peaks(window, prometheus.ask)
     except NoMeasurementsError as error:
-        return {}, f"{prometheus.url}: {error}"
+        return _Measured(reason=f"{prometheus.url}: {error}")
     if not found:
-        return {}, f"{prometheus.url} has no {MEMORY} with the label hpc_job: aliquot slurm dcgm --help"
-    return found, ""
+        return _Measured(reason=f"{prometheus.url} has no {MEMORY} with the label hpc_job: aliquot slurm dcgm --help")
+    return _Measured(found, "dcgm")
 
 
 def _facts(nodes: Iterable[SlurmNode], jobs: Iterable[AccountingJob]) -> dict[str, TypeFacts]:

@@ -38,6 +38,14 @@ def notes(report: JobReport) -> Iterator[str]:
         yield f"{_jobs(report.ahead)} started later than now: the clocks of this host and of slurmctld differ"
 
 
+def source(measured_by: str, reason: str) -> Iterator[str]:
+    """Return a remark if DCGM measured nothing, for a reason. ``measured_by`` is ``slurm`` if Slurm did instead."""
+    if reason and measured_by:
+        yield f"the memory of jobs with one device is what Slurm measured; DCGM measured none: {reason}"
+    elif reason:
+        yield f"no use of GPUs was measured: {reason}"
+
+
 def _row(each: TypeReport) -> tuple[str, ...]:
     return (
         _name(each.type),

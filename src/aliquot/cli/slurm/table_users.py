@@ -91,8 +91,8 @@ REPORT = CliCommand(
     ),
     text="Reads Slurm's accounting, and changes nothing. A wait begins when the job could have started. GPU-hours are "
     "the device-hours times the billing share of 'aliquot slurm weights'. 'would do' names the smallest profile that "
-    "holds the memory that a job used, and the compute if it was measured; see 'aliquot slurm dcgm' for the job ids "
-    "in the metrics.",
+    "holds the memory peak of a job, and the compute if it was measured. 'aliquot slurm dcgm' puts the job ids into "
+    "the metrics of dcgm-exporter. Without them, Slurm's own gres/gpumem is used if it is there.",
     examples=(
         "aliquot slurm report",
         "aliquot slurm report --since 4w --account physics",

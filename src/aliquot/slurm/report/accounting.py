@@ -26,12 +26,13 @@ FIELDS = ("JobIDRaw", "State", "Submit", "Eligible", "Start", "End", "TimelimitR
 BOUND_S = 120.0
 """Time limit of sacct: slurmdbd reads a year of a large cluster in tens of seconds."""
 _PURPOSE = "read Slurm's accounting"
+_MEMORY = re.compile(r"^(\d{1,18})[^|\n]*\|(?:[^\n]*,)?gres/gpumem=(\d{1,18})(?=[,\n]|$)", re.MULTILINE | re.ASCII)
 _NAMES = re.compile(r"[A-Za-z0-9_.@+\-]+(,[A-Za-z0-9_.@+\-]+)*")
 _UNAVAILABLE = ("talking to the database", "persist", "slurmdbd", "connection refused", "timed out")
 
 
 class AccountingJob(msgspec.Struct, frozen=True):
-    """One run of a job that requested GPUs. Times are in seconds since the epoch, 0 if they are not known."""
+    """A run of a job that requested GPUs. Times are in seconds since the epoch, 0 if they are not known."""
 
     id: int
     state: str
@@ -49,7 +50,7 @@ class AccountingJob(msgspec.Struct, frozen=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True):
-    """Which jobs to read: names with commas between, as sacct takes them; "" for all."""
+    """Selection of jobs: names with commas between, as sacct takes them; "" for all."""
 
     user: str = ""
     partition: str = ""
@@ -85,9 +86,22 @@ def check_settings(settings: dict[str, str]) -> None:
 
 def read_jobs(chosen: JobFilter, window: Window) -> tuple[AccountingJob, ...]:
     """Return the jobs with GPUs that waited or ran in a window. Raises SlurmError, BlockedError or UsageError."""
+    return parse_jobs(_sacct(chosen, window, "--allocations", f"--format={','.join(FIELDS)}"))
+
+
+def read_memory(chosen: JobFilter, window: Window) -> dict[int, int]:
+    """Return the largest GPU memory in MiB that a step of each job used, as Slurm measured it (``gres/gpumem``).
+
+    Slurm adds up the tasks of a step. Jobs without a value are omitted, for example those that still run. Raises as
+    ``read_jobs`` does.
+    """
+    return parse_memory(_sacct(chosen, window, "--noconvert", "--format=JobIDRaw,TRESUsageInTot"))
+
+
+def _sacct(chosen: JobFilter, window: Window, *more: str) -> str:
     words = (
-        *("sacct", "--allocations", "--duplicates", "--allusers", "--parsable2", "--noheader"),
-        *(f"--starttime=now-{window.length_s}", f"--format={','.join(FIELDS)}", *chosen.words()),
+        *("sacct", "--duplicates", "--allusers", "--parsable2", "--noheader"),
+        *(f"--starttime=now-{window.length_s}", *more, *chosen.words()),
     )
     try:
         done = SlurmPrograms(bound_s=BOUND_S).run(_PURPOSE, *words)
@@ -95,12 +109,28 @@ def read_jobs(chosen: JobFilter, window: Window) -> tuple[AccountingJob, ...]:
         raise _unavailable(late.details) from late
     if done.code:
         raise _failure(done.err.strip() or done.out.strip(), chosen)
-    return parse_jobs(done.out)
+    return done.out
 
 
 def parse_jobs(text: str) -> tuple[AccountingJob, ...]:
     """Parse the jobs with GPUs of a listing of ``FIELDS``. Raises RefusedError for another text."""
     return tuple(job for line in text.splitlines() if (job := _job(line)) is not None)
+
+
+def parse_memory(text: str) -> dict[int, int]:
+    """Parse ``JobIDRaw,TRESUsageInTot`` of steps (``7.batch|cpu=5,gres/gpumem=5368709120``) as MiB by job."""
+    found: dict[int, int] = {}
+    for step, usage in _MEMORY.findall(text):
+        job, mib = int(step), -(-int(usage) >> 20)
+        if mib:
+            found[job] = max(found.get(job, 0), mib)
+    return found
+
+
+def counts_memory(settings: dict[str, str]) -> bool:
+    """Report whether Slurm may measure the GPU memory of jobs. It does so on nodes where it detects GPUs by NVML."""
+    gathers = not settings.get("JobAcctGatherType", "").endswith("/none")
+    return gathers and "gres/gpumem" in settings.get("AccountingStorageTRES", "").split(",")
 
 
 def _job(line: str) -> AccountingJob | None:

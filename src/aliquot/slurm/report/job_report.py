@@ -185,7 +185,8 @@ def _is_judged(job: AccountingJob, peak: JobPeak, window: Window) -> bool:
     ran = window.overlap_s(job.start, job.end)
     whole = job.start >= window.since and job.end > 0
     # A job that began and ended within a step has one step less than its time.
-    return ran >= (LEAST_S if whole else PARTLY_S) and peak.seen_s + STEP_S >= ran * _SEEN_SHARE
+    seen = peak.seen_s is None or peak.seen_s + STEP_S >= ran * _SEEN_SHARE
+    return seen and ran >= (LEAST_S if whole else PARTLY_S)
 
 
 def _suggestions(

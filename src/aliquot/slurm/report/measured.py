@@ -35,8 +35,8 @@ class JobPeak(msgspec.Struct, frozen=True):
     memory_mib: int
     compute: float | None = None
     """None if it was not measured."""
-    seen_s: int = 0
-    """For how long its memory was measured, in steps of ``STEP_S`` seconds."""
+    seen_s: int | None = 0
+    """The time for which its memory was measured, in steps of ``STEP_S`` seconds; None for all of it."""
 
 
 Peaks = Mapping[tuple[int, str], JobPeak]

@@ -8,7 +8,15 @@ import pytest
 
 from aliquot.errors import AliquotError, UsageError
 from aliquot.slurm.client.errors import NoAccountingError, RefusedError
-from aliquot.slurm.report.accounting import AccountingJob, JobFilter, check_settings, parse_jobs, read_jobs
+from aliquot.slurm.report.accounting import (
+    AccountingJob,
+    JobFilter,
+    check_settings,
+    counts_memory,
+    parse_jobs,
+    parse_memory,
+    read_jobs,
+)
 from aliquot.slurm.report.window import Window
 
 DONE = (
@@ -72,6 +80,27 @@ def test_a_cluster_that_does_not_account_for_gpus_is_refused(settings: dict[str,
     check_settings({"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageTRES": "cpu,gres/gpu"})
 
 
+def test_the_memory_of_a_job_is_that_of_its_largest_step() -> None:
+    lines = ("7|", "7.batch|cpu=5,gres/gpumem=1048577,mem=9", "7.0|gres/gpumem=5368709120", "7.1|mem=1,gres/gpumem=3")
+    rest = (
+        "8.batch|cpu=5,mem=9",
+        "9.0|gres/gpumem=0",
+        "10.0|gres/gpumem=x",
+        "11.0|gres/gpumem=12K",
+        "x|gres/gpumem=4",
+        "",
+    )
+    assert parse_memory("\n".join(lines + rest)) == {7: 5120}
+    assert parse_memory("7.0|gres/gpumem=1048577") == {7: 2}
+
+
+def test_slurm_measures_memory_only_where_it_gathers() -> None:
+    tres = {"AccountingStorageTRES": "cpu,gres/gpu,gres/gpumem,gres/gpuutil"}
+    assert counts_memory(tres | {"JobAcctGatherType": "jobacct_gather/cgroup"})
+    assert not counts_memory(tres | {"JobAcctGatherType": "jobacct_gather/none"})
+    assert not counts_memory({"AccountingStorageTRES": "cpu,gres/gpu", "JobAcctGatherType": "jobacct_gather/linux"})
+
+
 @pytest.mark.parametrize(
     ("error", "user", "code"),
     [
@@ -103,6 +132,6 @@ def test_sacct_gets_the_window_and_no_preferences_of_the_user(tmp_path: Path, mo
     monkeypatch.delenv("SLURM_CONF", raising=False)
     assert len(read_jobs(JobFilter(account="physics"), Window(1000, 4600))) == 1
     assert (tmp_path / "words").read_text() == (
-        " --allocations --duplicates --allusers --parsable2 --noheader --starttime=now-3600 "
+        " --duplicates --allusers --parsable2 --noheader --starttime=now-3600 --allocations "
         "--format=JobIDRaw,State,Submit,Eligible,Start,End,TimelimitRaw,ReqTRES,AllocTRES --account=physics\n"
     )

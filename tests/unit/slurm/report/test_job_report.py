@@ -112,6 +112,7 @@ def test_what_would_do_is_decided_job_by_job() -> None:
     [
         ({}, HOUR, 1),
         ({}, 3000, 1),
+        ({}, None, 1),
         ({}, 2700, 0),  # not measured for part of the time
         ({"end": 110 * HOUR + 299}, HOUR, 0),  # too short
         ({"end": 0, "start": 180 * HOUR}, 20 * HOUR, 0),  # running for less than a day
@@ -120,7 +121,7 @@ def test_what_would_do_is_decided_job_by_job() -> None:
         ({"start": 90 * HOUR, "end": 150 * HOUR}, 50 * HOUR, 1),
     ],
 )
-def test_a_suggestion_needs_enough_measurements(more: dict[str, Any], seen_s: int, judged: int) -> None:
+def test_a_suggestion_needs_enough_measurements(more: dict[str, Any], seen_s: int | None, judged: int) -> None:
     found = only(job(**more), peaks={(1, "3g.20gb"): JobPeak(4000, None, seen_s)}).use
     assert found is not None
     assert (found.jobs, found.judged, len(found.suggestions)) == (1, judged, judged)
