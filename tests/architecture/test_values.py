@@ -79,7 +79,7 @@ SEARCHED = {
     "kubernetes/client/errors.py": "the API server's messages",
     "kubernetes/client/exec_errors.py": "kubelet's messages",
     "libvirt/errors.py": "libvirt's errors",
-    "slurm/controller/job_demand.py": "Slurm's reasons of jobs",
+    "slurm/client/pending_reasons.py": "Slurm's reasons of jobs",
     # Texts that another process stored, or may have stored
     "core/model/plan.py": "the differences in the document of a node",
     "slurm/controller/drains.py": "the reasons of Slurm's nodes",

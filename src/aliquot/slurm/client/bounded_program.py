@@ -30,6 +30,7 @@ class SlurmPrograms:
         self._bound_s = bound_s
         # English, and seconds since the epoch, because local times are ambiguous for an hour a year.
         self._env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C", "SLURM_TIME_FORMAT": "%s"}
+        self._env["SLURM_BITSTR_LEN"] = "0"  # the whole list of an array's tasks
         # A user's preferences for listings (SQUEUE_STATES, SACCT_FORMAT, SLURM_CLUSTERS) must not change our output.
         for name in [n for n in self._env if n.startswith(("SQUEUE_", "SCONTROL_", "SACCT_", "SLURM_CLUSTERS"))]:
             del self._env[name]

@@ -115,6 +115,9 @@ class SlurmJob(msgspec.Struct, frozen=True):
     features: str = ""
     """The constraint as the user wrote it (``mig_2x3g&ib``)."""
     node_count: int = 1
+    """The least number of nodes, as Slurm computed it last."""
+    node_limit: int = 0
+    """The most nodes; 0 if Slurm may take any number."""
     tasks: int = 1
     cpus: int = 1
     memory_mib: int = 0
@@ -122,6 +125,8 @@ class SlurmJob(msgspec.Struct, frozen=True):
     priority: int = 0
     submitted: int = 0
     eligible: int = 0
+    time_limit_s: int = 0
+    """0 if it has none."""
     latest_end: int = 0
     """The time limit ends the job then; 0 if it has no limit or has not started."""
     required_nodes: tuple[str, ...] = ()
@@ -129,6 +134,12 @@ class SlurmJob(msgspec.Struct, frozen=True):
     reservation: str = ""
     exclusive: bool = False
     requeue: bool = True
+    array_job: int = 0
+    """The number of its array; 0 for a job of none."""
+    array_tasks: int = 1
+    """The waiting tasks of an array that the record stands for, or 1."""
+    array_limit: int = 0
+    """How many tasks of the array may run at once (``%4``); 0 if that is not limited."""
 
     @property
     def pending(self) -> bool:

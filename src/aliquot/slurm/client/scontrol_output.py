@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client.array_tasks import task_count
 from aliquot.slurm.client.errors import RefusedError
 from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.client.states import job_state, node_states, reason_word
@@ -20,6 +21,7 @@ Fields = dict[str, str]
 
 _FREE = ("OS", "Reason", "Comment", "Extra", "JobName", "AdminComment", "SystemComment", "Command", "WorkDir")
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9/_:]*)=")
+_DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,4}):)?(\d{1,2}):(\d{2})")
 _WHO = re.compile(r" \[[^\[\]@]*@[^\[\]]*\]$")
 _MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _REQUEST_KEYS = {"TresPerNode": "node", "TresPerJob": "job", "TresPerTask": "task", "TresPerSocket": "socket"}
@@ -231,19 +233,33 @@ def _job(fields: Fields, allocated: tuple[tuple[str, Gres], ...]) -> SlurmJob:
         allocated=allocated,
         features=_plain(fields.get("Features", "")),
         node_count=nodes_at_least,
+        node_limit=_int(fields.get("NumNodes", "").partition("-")[2]),
         tasks=max(_int(fields.get("NumTasks", "")), 1),
         cpus=cpus,
         memory_mib=per_cpu * -(-cpus // nodes_at_least) if per_cpu else _mib(fields.get("MinMemoryNode", "")),
         priority=_int(fields.get("Priority", "")),
         submitted=_int(fields.get("SubmitTime", "")),
         eligible=_int(fields.get("EligibleTime", "")),
+        time_limit_s=duration_s(fields.get("TimeLimit", "")),
         latest_end=_int(fields.get("EndTime", "")) if state != "PENDING" else 0,
         required_nodes=hostlist.expand(_plain(fields.get("ReqNodeList", ""))),
         excluded_nodes=hostlist.expand(_plain(fields.get("ExcNodeList", ""))),
         reservation=_plain(fields.get("Reservation", "")),
         exclusive=fields.get("OverSubscribe", "") in ("NO", "EXCLUSIVE"),
         requeue=fields.get("Requeue", "1") == "1",
+        array_job=_int(fields.get("ArrayJobId", "")),
+        array_tasks=task_count(fields.get("ArrayTaskId", "")) or 1,
+        array_limit=_int(fields.get("ArrayTaskThrottle", "")),
     )
+
+
+def duration_s(text: str) -> int:
+    """Parse a time limit: ``30:00``, ``1:30:00``, ``2-00:00:00``; 0 for UNLIMITED and other text."""
+    match = _DURATION.fullmatch(text)
+    if not match:
+        return 0
+    days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _plain(value: str) -> str:

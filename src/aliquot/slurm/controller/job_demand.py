@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from aliquot.errors import Message
+from aliquot.slurm.client import pending_reasons as reasons
 from aliquot.slurm.client.models import SlurmJob, SlurmPartition
 
-_CURABLE = ("", "none", "resources", "reqnodenotavail", "nodes_required_for_job_are", "nodenotavail")
-"""Beginnings of pending reasons that new devices can resolve. A job that Slurm has not considered yet has no reason."""
-_PRIORITY = "priority"
 _WORDS = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=\-]*")
 
 
@@ -25,6 +23,8 @@ class JobDemand(msgspec.Struct, frozen=True):
     need: dict[str, int]
     """Devices by type on each node."""
     nodes: int = 1
+    copies: int = 1
+    """How many times the request could start now: the waiting tasks of an array that may run."""
     priority: int = 0
     submitted: int = 0
     eligible: int = 0
@@ -39,6 +39,8 @@ class JobDemand(msgspec.Struct, frozen=True):
     memory_mib: int = 0
     user: str = ""
     reason: str = ""
+    time_limit_s: int = 0
+    """The job's time limit in seconds; 0 if it has none."""
     follows: bool = False
     """True if other jobs come first in Slurm's own order."""
 
@@ -71,26 +73,45 @@ def job_queue(
     jobs: Iterable[SlurmJob], partitions: Iterable[SlurmPartition], layouts: Mapping[str, object], now: float
 ) -> JobQueue:
     """Return the queue at the time ``now`` (seconds since the epoch)."""
+    listed = tuple(jobs)
     up = {p.name for p in partitions if p.up}
+    headroom = _array_headroom(listed)
+    pending = (job for job in listed if job.pending and (job.requested or _layouts(job.features, layouts)))
     demands: list[JobDemand] = []
     unserved: list[UnservedJob] = []
-    for job in jobs:
-        if not job.pending or not (job.requested or _layouts(job.features, layouts)):
-            continue
+    for job in sorted(pending, key=lambda j: (-j.priority, j.submitted, j.id)):
         why = _unserved_reason(job, up, now)
         demand = None if why.sentence else _demand(job, layouts)
-        if demand is not None:
-            demands.append(demand)
-        else:
-            sentence = why.sentence or "it requests no GPU type, so any free GPU suits it"
-            unserved.append(UnservedJob(job.id, sentence, job.reason, job.user, why.next_step))
-    ordered = sorted(demands, key=lambda w: w.rank)
-    return JobQueue(tuple(ordered), tuple(sorted(unserved, key=lambda a: a.job)))
+        copies = _startable_tasks(job, headroom) if demand else 0
+        if demand is not None and copies:
+            demands.append(msgspec.structs.replace(demand, copies=copies * demand.copies))
+            continue
+        limit = f"its array may run {job.array_limit} tasks at a time, and they run" if demand else ""
+        sentence = why.sentence or limit or "it requests no GPU type, so any free GPU suits it"
+        unserved.append(UnservedJob(job.id, sentence, job.reason, job.user, why.next_step))
+    return JobQueue(tuple(demands), tuple(sorted(unserved, key=lambda a: a.job)))
+
+
+def _array_headroom(jobs: Iterable[SlurmJob]) -> dict[int, int]:
+    """Return how many more tasks of each limited array (``--array=1-16%4``) may run."""
+    headroom: dict[int, int] = {}
+    for job in jobs:
+        if job.array_limit:
+            taken = int(not job.pending and job.state != "COMPLETING")
+            headroom[job.array_job] = headroom.get(job.array_job, job.array_limit) - taken
+    return headroom
+
+
+def _startable_tasks(job: SlurmJob, headroom: dict[int, int]) -> int:
+    """Return how many tasks of a job's record may start, and take them from the array's headroom."""
+    tasks = max(0, min(job.array_tasks, headroom.get(job.array_job, job.array_tasks)))
+    if job.array_job in headroom:
+        headroom[job.array_job] -= tasks
+    return tasks
 
 
 def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> Message:
     """Return why no repartition helps this job, and the next command; an empty message if one can help."""
-    reason = job.reason.lower().replace(" ", "_")
     if job.priority == 0:
         return Message(f"it is held ({job.reason or 'priority 0'})", f"scontrol release {job.id}")
     if job.eligible > now:
@@ -101,7 +122,8 @@ def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> Message:
     if job.partitions and not up & set(job.partitions):
         name = job.partitions[0]
         return Message(f"its partition {name} is not UP in Slurm", shlex.join(["scontrol", "show", "partition", name]))
-    if reason == _PRIORITY or any(reason == c or (c and reason.startswith(c)) for c in _CURABLE):
+    limited = job.array_limit and reasons.reason_key(job.reason) == reasons.ARRAY_LIMIT
+    if limited or reasons.waits_for_resources(job.reason):
         return Message("")
     return Message(f"Slurm keeps it for a reason that no layout changes: {job.reason}", f"scontrol show job {job.id}")
 
@@ -128,7 +150,8 @@ def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:
         memory_mib=job.memory_mib,
         user=job.user,
         reason=job.reason,
-        follows=job.reason.lower() == _PRIORITY,
+        time_limit_s=job.time_limit_s,
+        follows=reasons.reason_key(job.reason) == reasons.PRIORITY,
     )
 
 

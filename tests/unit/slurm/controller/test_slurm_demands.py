@@ -109,3 +109,32 @@ def test_features_that_name_layouts_are_reported_from_others() -> None:
     (want,) = queue(replace(JOB, requested=(), features="[mig_2x3g|mig_7x1g]")).demands
     assert want.layouts == ("mig_2x3g", "mig_7x1g")
     assert not queue(replace(JOB, requested=(), features="ib")).unserved
+
+
+ARRAY = replace(JOB, array_job=5, array_tasks=16)
+
+
+def test_each_waiting_task_of_an_array_counts() -> None:
+    (want,) = queue(ARRAY).demands
+    assert (want.copies, want.need) == (16, {"a100_1g.5gb": 2})
+    assert queue(JOB).demands[0].copies == 1
+
+
+def test_an_array_limit_counts_the_tasks_that_run() -> None:
+    limited = replace(ARRAY, array_limit=4)
+    tasks = [replace(limited, id=10 + n, state="RUNNING", array_tasks=1) for n in range(3)]
+    ending = replace(limited, id=20, state="COMPLETING", array_tasks=1)
+    assert queue(limited).demands[0].copies == 4
+    assert queue(limited, *tasks, ending).demands[0].copies == 1
+    requeued = replace(limited, id=9, array_tasks=1, submitted=6)
+    assert [(w.job, w.copies) for w in queue(limited, requeued, *tasks[:2]).demands] == [(9, 1), (5, 1)]
+    stale = replace(limited, reason="JobArrayTaskLimit")
+    assert queue(stale, *tasks).demands[0].copies == 1, "a task ended since Slurm considered the array"
+    full = queue(stale, *tasks, replace(tasks[0], id=30))
+    assert not full.demands
+    assert full.unserved[0].why == "its array may run 4 tasks at a time, and they run"
+
+
+def test_a_job_of_the_highest_priority_comes_first_however_late_it_is_submitted() -> None:
+    urgent = replace(JOB, id=99, priority=999_999, submitted=90)
+    assert next(w.job for w in queue(JOB, ARRAY, urgent).demands) == 99

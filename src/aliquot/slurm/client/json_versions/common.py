@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client.array_tasks import task_count
 from aliquot.slurm.client.json_versions.coerce import Raw, number, text, words
 from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode
 from aliquot.slurm.client.states import job_state, reason_word
@@ -48,8 +49,9 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> SlurmJob:
     at_least, cpus = max(number(raw.get("node_count")), 1), max(number(raw.get("cpus")), 1)
     per_cpu, names = number(raw.get("memory_per_cpu")), hostlist.expand(text(raw.get("nodes")))
     reason, state = reason_word(text(raw.get("state_reason"))), job_state(states)
+    minutes = number(raw.get("time_limit"))
     # For a job without a limit, Slurm writes a date that is a year ahead.
-    limited = state != "PENDING" and number(raw.get("time_limit")) > 0
+    limited = state != "PENDING" and minutes > 0
     return SlurmJob(
         id=number(raw.get("job_id")),
         state=state,
@@ -64,18 +66,23 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> SlurmJob:
         allocated=_allocated(names, raw.get("gres_detail")),
         features=text(raw.get("features")),
         node_count=at_least,
+        node_limit=number(raw.get("max_nodes")),
         tasks=max(number(raw.get("tasks")), 1),
         cpus=cpus,
         memory_mib=per_cpu * -(-cpus // at_least) if per_cpu else number(raw.get("memory_per_node")),
         priority=number(raw.get("priority")),
         submitted=number(raw.get("submit_time")),
         eligible=number(raw.get("eligible_time")),
+        time_limit_s=60 * minutes,
         latest_end=number(raw.get("end_time")) if limited else 0,
         required_nodes=hostlist.expand(text(raw.get("required_nodes"))),
         excluded_nodes=hostlist.expand(text(raw.get("excluded_nodes"))),
         reservation=text(raw.get("resv_name")),
         exclusive=exclusive,
         requeue=raw.get("requeue") is not False,
+        array_job=number(raw.get("array_job_id")),
+        array_tasks=max(task_count(text(raw.get("array_task_string"))), 1),
+        array_limit=number(raw.get("array_max_tasks")),
     )
 
 
