@@ -194,3 +194,36 @@ def test_host_lists_are_slurms(cluster: Cluster, names: str) -> None:
     assert list(ours) == cluster.bed.ok("scontrol", "show", "hostnames", names).split()
     folded = cluster.bed.ok("scontrol", "show", "hostnames", hostlist.compress(ours)).split()
     assert sorted(folded) == sorted(ours)
+
+
+def test_the_queue_has_what_a_scheduler_needs_of_the_jobs(cluster: Cluster, slurm: Slurm) -> None:
+    small = "--gres=gpu:a100_1g.5gb:1"
+    running = cluster.running("-w", "n1", small, "--mem=10", "--time=1-2", "--job-name=a JobId=9")
+    waiting = [
+        cluster.submit("--hold", small, "--array=1-9:2%2", "--mem-per-cpu=50", "-n3", "--time=90"),
+        cluster.submit("--hold", small, "-C", "st&mig", "-w", "n1", "-x", "dyn1", "-p", "all,clouds", "--mem=1G"),
+        cluster.submit("--hold", "-n2", "-N1-2", "--gpus-per-task=a100_1g.5gb:1", "--mem=10"),
+        cluster.submit("--hold", "-N2", "--gpus=a100:2", "--mem=10"),
+        cluster.submit("--hold", "--sockets-per-node=1", "--gpus-per-socket=a100:1", "--mem=0"),
+        cluster.submit("--hold", "--constraint=mig", "--mem=1500M", "--begin=now+1hour"),
+    ]
+    left_out = cluster.submit("--hold", "--mem=10")
+    try:
+        whole = {j.id: j for j in slurm.jobs()}
+        found = {j.id: j for j in slurm.queue()}
+        assert left_out in whole
+        assert set(found) == {running, *waiting}
+        assert found.pop(running) == whole[running]
+        for number, job in found.items():
+            of_no_use = {"name": job.name, "exclusive": job.exclusive, "requeue": job.requeue}
+            assert job == msgspec.structs.replace(whole[number], **of_no_use, node_limit=job.node_limit)
+        limits = {number: whole[number].node_limit for number in waiting[2:4]}
+        assert {number: found[number].node_limit for number in limits} == limits
+        array = found[waiting[0]]
+        assert (array.array_job, array.array_tasks, array.array_limit) == (waiting[0], 5, 2)
+        brief = {j.id: j for j in slurm.queue(details=False)}
+        assert set(brief) == {running, *waiting}
+        assert (brief[running].state, brief[running].nodes) == ("RUNNING", ("n1",))
+    finally:
+        cluster.cancel(running, *waiting, left_out)
+    assert slurm.queue() == ()

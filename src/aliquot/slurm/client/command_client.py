@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from aliquot.slurm.client import error_messages as error_texts
 from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client import queue_listing
 from aliquot.slurm.client import scontrol_output as text
 from aliquot.slurm.client.bounded_program import SlurmPrograms
 from aliquot.slurm.client.errors import NoNodeError, OldSlurmError, RefusedError
@@ -41,6 +44,7 @@ class ScontrolClient:
     def __init__(self, conf: str = "", bound_s: float = BOUND_S, *, json: bool = True) -> None:
         self._programs = SlurmPrograms(conf, bound_s)
         self._speaks_json = {"scontrol": json, "squeue": json}
+        self._lists_excluded = True
 
     def version(self) -> Version:
         output = self.settings().get("SLURM_VERSION", "")
@@ -72,6 +76,43 @@ class ScontrolClient:
         every = found.jobs() if found else self._jobs_by_text(purpose)
         return tuple(j for j in every if not has_ended(j.state) and not (holding and j.pending))
 
+    def queue(self, *, details: bool = True) -> tuple[SlurmJob, ...]:
+        purpose = "read Slurm's queue"
+        listed = {job.id: job for job in self._listed_queue(purpose)}
+        wanted = queue_listing.with_details(listed.values()) if details else ()
+        return tuple((listed | {job.id: job for job in self._full_records(purpose, wanted)}).values())
+
+    def _listed_queue(self, purpose: str) -> tuple[SlurmJob, ...]:
+        """Return the jobs of a listing. ``squeue`` of 22.05 cannot list excluded nodes along with the other fields."""
+        ran = self._programs.run(purpose, "squeue", *queue_listing.format_words(excluded=self._lists_excluded))
+        if ran.code:
+            raise error_texts.slurm_error(ran.err.strip() or ran.out.strip(), purpose)
+        listed = queue_listing.jobs(ran.out)
+        self._lists_excluded = self._lists_excluded and queue_listing.EXCLUDED not in ran.err
+        if self._lists_excluded or not any(job.pending for job in listed):
+            return listed
+        words = ("squeue", "--all", "--noheader", f"--format={queue_listing.EXCLUDED_FORMAT}")
+        excluded = queue_listing.excluded_nodes(self._programs.ok(purpose, *words))
+        return tuple(
+            msgspec.structs.replace(j, excluded_nodes=excluded[j.id]) if j.id in excluded else j for j in listed
+        )
+
+    def _full_records(self, purpose: str, jobs: Iterable[SlurmJob]) -> tuple[SlurmJob, ...]:
+        """Read the full records of jobs; a job that has ended meanwhile is omitted."""
+        wanted = {job.id: job for job in jobs}
+        if not wanted:
+            return ()
+        found = None
+        if self.version() >= FILTERED_JSON:
+            # With a single number, a job that has ended meanwhile would be an error.
+            numbers = ",".join(map(str, (*wanted, min(wanted))))
+            found = self._document(purpose, "squeue", "--all", f"--jobs={numbers}", "--json")
+        every = found.jobs() if found else self._verified_by_text(purpose, wanted)
+        return tuple(job for job in every if job.id in wanted and not has_ended(job.state))
+
+    def _verified_by_text(self, purpose: str, summaries: dict[int, SlurmJob]) -> tuple[SlurmJob, ...]:
+        return text.verified_jobs(self._ok(purpose, "--all", "--detail", "show", "jobs"), summaries)
+
     def _jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Return the jobs on a node.
 
@@ -102,9 +143,8 @@ class ScontrolClient:
                 raise RefusedError(f"cannot {purpose}: {output}") if isinstance(failure, NoNodeError) else failure
 
     def _jobs_by_text(self, purpose: str) -> tuple[SlurmJob, ...]:
-        output = self._ok(purpose, "--all", "--detail", "show", "jobs")
         words = ("squeue", "--all", "--noheader", "--states=all", f"--format={text.SUMMARY_FORMAT}")
-        return text.verified_jobs(output, text.job_summaries(self._programs.ok(purpose, *words)))
+        return self._verified_by_text(purpose, text.job_summaries(self._programs.ok(purpose, *words)))
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
         return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))

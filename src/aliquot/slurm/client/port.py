@@ -47,6 +47,14 @@ class Slurm(Protocol):
         """
         ...
 
+    def queue(self, *, details: bool = True) -> tuple[SlurmJob, ...]:
+        """Return the jobs that have resources, and the pending ones that request GPUs or have a constraint.
+
+        Reads a tenth of what ``jobs`` reads. The pending jobs lack what a scheduler does not need, such as their names.
+        Without ``details``, those with resources have only their states and nodes, which is enough to see changes.
+        """
+        ...
+
     def partitions(self) -> tuple[SlurmPartition, ...]: ...
 
     def reservations(self) -> tuple[SlurmReservation, ...]:

@@ -84,6 +84,12 @@ class SlurmRestClient:
             return tuple(j for j in every if on_node(j, node))
         return tuple(j for j in every if not has_ended(j.state) and not (holding and j.pending))
 
+    def queue(self, *, details: bool = True) -> tuple[SlurmJob, ...]:
+        # slurmrestd always lists the whole queue, with every field.
+        with suppress(*_NO_COMMANDS):
+            return self._commands.queue(details=details)
+        return tuple(job for job in self.jobs() if not job.pending or job.requested or job.features)
+
     def partitions(self) -> tuple[SlurmPartition, ...]:
         return self._get("read Slurm's partitions", "/partitions").partitions()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.array_tasks import task_count
@@ -62,24 +62,30 @@ def job_summaries(text: str) -> dict[int, SlurmJob]:
 
 
 def verified_jobs(text: str, summaries: dict[int, SlurmJob]) -> tuple[SlurmJob, ...]:
-    """Parse jobs as ``jobs`` does, and verify them against ``job_summaries``.
+    """Parse the jobs of ``summaries`` as ``jobs`` does, and verify them against ``job_summaries``.
 
     scontrol prints names and comments with their line breaks, so a user can forge the record of a job that does not
     exist, or a false state of a job. If a job's record contradicts itself or occurs twice, its summary is returned.
     """
-    records = [(_int(parsed["JobId"]), parsed, allocated, whole) for parsed, allocated, whole in _whole_records(text)]
-    times = Counter(number for number, *_ in records)
+    records = [(number, lines) for number, lines in _job_records(text, summaries) if number in summaries]
+    times = Counter(number for number, _ in records)
     found: dict[int, SlurmJob] = {}
-    for number, fields, allocated, whole in records:
-        if number in summaries:
-            plain = times[number] == 1 and not _contradicts(whole)
-            found[number] = _job(fields, allocated) if plain else summaries[number]
+    for number, lines in records:
+        plain = times[number] == 1 and not _contradicts(lines)
+        found[number] = _job(_fields(lines), _allocated(lines)) if plain else summaries[number]
     return tuple(found.values())
 
 
-def _whole_records(text: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...], list[str]]]:
-    for lines in _split(text, "JobId="):
-        yield _fields(lines), _allocated(lines), lines
+def _job_records(text: str, wanted: Container[int]) -> Iterator[tuple[int, list[str]]]:
+    """Return the number and the lines of each job's record, at least of the ``wanted`` ones.
+
+    Most of a long queue is not wanted, and only its numbers are read.
+    """
+    head, *others = text.split("\nJobId=")
+    for record in (head, *("JobId=" + each for each in others)):
+        forged = record.find("JobId=", 1) >= 0  # it may begin a line for splitlines, as after \r
+        if forged or not record.startswith("JobId=") or _int(record[6:20]) in wanted:
+            yield from ((_int(lines[0][6:20]), lines) for lines in _split(record, "JobId="))
 
 
 def _contradicts(lines: list[str]) -> bool:
@@ -217,7 +223,7 @@ def _node(fields: Fields) -> SlurmNode:
 
 def _job(fields: Fields, allocated: tuple[tuple[str, Gres], ...]) -> SlurmJob:
     nodes_at_least, cpus = max(_int(fields.get("NumNodes", "")), 1), max(_int(fields.get("NumCPUs", "")), 1)
-    per_cpu = _mib(fields.get("MinMemoryCPU", ""))
+    per_cpu = mib(fields.get("MinMemoryCPU", ""))
     state = job_state([fields.get("JobState", "")])
     return SlurmJob(
         id=_int(fields["JobId"]),
@@ -236,7 +242,7 @@ def _job(fields: Fields, allocated: tuple[tuple[str, Gres], ...]) -> SlurmJob:
         node_limit=_int(fields.get("NumNodes", "").partition("-")[2]),
         tasks=max(_int(fields.get("NumTasks", "")), 1),
         cpus=cpus,
-        memory_mib=per_cpu * -(-cpus // nodes_at_least) if per_cpu else _mib(fields.get("MinMemoryNode", "")),
+        memory_mib=per_cpu * -(-cpus // nodes_at_least) if per_cpu else mib(fields.get("MinMemoryNode", "")),
         priority=_int(fields.get("Priority", "")),
         submitted=_int(fields.get("SubmitTime", "")),
         eligible=_int(fields.get("EligibleTime", "")),
@@ -276,6 +282,6 @@ def _int(value: str) -> int:
     return int(found[0]) if found else 0
 
 
-def _mib(value: str) -> int:
+def mib(value: str) -> int:
     found = re.fullmatch(r"([\d.]+)([KMGTP]?)", value)
     return round(float(found[1]) * _MIB[found[2] or "M"]) if found else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -39,8 +39,8 @@ class JobDemand(msgspec.Struct, frozen=True):
     memory_mib: int = 0
     user: str = ""
     reason: str = ""
-    time_limit_s: int = 0
-    """The job's time limit in seconds; 0 if it has none."""
+    time_limit_s: float | None = None
+    """The job's time limit; None if it has none."""
     follows: bool = False
     """True if other jobs come first in Slurm's own order."""
 
@@ -80,25 +80,25 @@ def job_queue(
     demands: list[JobDemand] = []
     unserved: list[UnservedJob] = []
     for job in sorted(pending, key=lambda j: (-j.priority, j.submitted, j.id)):
-        why = _unserved_reason(job, up, now)
-        demand = None if why.sentence else _demand(job, layouts)
-        copies = _startable_tasks(job, headroom) if demand else 0
-        if demand is not None and copies:
-            demands.append(msgspec.structs.replace(demand, copies=copies * demand.copies))
+        why = _unserved_reason(job, up, headroom, now)
+        need, named = per_node(job), _layouts(job.features, layouts)
+        if not why.sentence and not need and not named:
+            why = Message("it requests no GPU type, so any free GPU suits it")
+        copies = 0 if why.sentence else _startable_tasks(job, headroom)
+        if copies:
+            demands.append(_demand(job, need, named, copies))
             continue
-        limit = f"its array may run {job.array_limit} tasks at a time, and they run" if demand else ""
-        sentence = why.sentence or limit or "it requests no GPU type, so any free GPU suits it"
+        sentence = why.sentence or "as many tasks of its array run as may run at a time"
         unserved.append(UnservedJob(job.id, sentence, job.reason, job.user, why.next_step))
     return JobQueue(tuple(demands), tuple(sorted(unserved, key=lambda a: a.job)))
 
 
-def _array_headroom(jobs: Iterable[SlurmJob]) -> dict[int, int]:
+def _array_headroom(jobs: Sequence[SlurmJob]) -> dict[int, int]:
     """Return how many more tasks of each limited array (``--array=1-16%4``) may run."""
-    headroom: dict[int, int] = {}
-    for job in jobs:
-        if job.array_limit:
-            taken = int(not job.pending and job.state != "COMPLETING")
-            headroom[job.array_job] = headroom.get(job.array_job, job.array_limit) - taken
+    headroom = {job.array_job: job.array_limit for job in jobs if job.array_limit}
+    for job in jobs if headroom else ():
+        if job.array_job in headroom and not job.pending and job.state != "COMPLETING":
+            headroom[job.array_job] -= 1
     return headroom
 
 
@@ -110,7 +110,7 @@ def _startable_tasks(job: SlurmJob, headroom: dict[int, int]) -> int:
     return tasks
 
 
-def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> Message:
+def _unserved_reason(job: SlurmJob, up: set[str], headroom: Container[int], now: float) -> Message:
     """Return why no repartition helps this job, and the next command; an empty message if one can help."""
     if job.priority == 0:
         return Message(f"it is held ({job.reason or 'priority 0'})", f"scontrol release {job.id}")
@@ -122,22 +122,18 @@ def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> Message:
     if job.partitions and not up & set(job.partitions):
         name = job.partitions[0]
         return Message(f"its partition {name} is not UP in Slurm", shlex.join(["scontrol", "show", "partition", name]))
-    limited = job.array_limit and reasons.reason_key(job.reason) == reasons.ARRAY_LIMIT
+    limited = job.array_job in headroom and reasons.reason_key(job.reason) == reasons.ARRAY_LIMIT
     if limited or reasons.waits_for_resources(job.reason):
         return Message("")
     return Message(f"Slurm keeps it for a reason that no layout changes: {job.reason}", f"scontrol show job {job.id}")
 
 
-def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:
-    """Return the demand of a job, or None if it requests neither a type nor a layout."""
-    need = per_node(job)
-    named = _layouts(job.features, layouts)
-    if not need and not named:
-        return None
+def _demand(job: SlurmJob, need: dict[str, int], named: tuple[str, ...], copies: int) -> JobDemand:
     return JobDemand(
         job=job.id,
         need=need,
         nodes=max(1, job.node_count),
+        copies=copies,
         priority=job.priority,
         submitted=job.submitted,
         eligible=job.eligible,
@@ -150,7 +146,7 @@ def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:
         memory_mib=job.memory_mib,
         user=job.user,
         reason=job.reason,
-        time_limit_s=job.time_limit_s,
+        time_limit_s=job.time_limit_s or None,
         follows=reasons.reason_key(job.reason) == reasons.PRIORITY,
     )
 

@@ -132,7 +132,7 @@ def test_an_array_limit_counts_the_tasks_that_run() -> None:
     assert queue(stale, *tasks).demands[0].copies == 1, "a task ended since Slurm considered the array"
     full = queue(stale, *tasks, replace(tasks[0], id=30))
     assert not full.demands
-    assert full.unserved[0].why == "its array may run 4 tasks at a time, and they run"
+    assert full.unserved[0].why == "as many tasks of its array run as may run at a time"
 
 
 def test_a_job_of_the_highest_priority_comes_first_however_late_it_is_submitted() -> None:
