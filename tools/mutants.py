@@ -725,6 +725,24 @@ MUTANTS = {
         "last = replace(last, files=(*last.files, *_unused(inventory, records, chosen.dev)))",
         "last = replace(last, files=last.files)",
         ("tests/unit/slurm/files/test_slot_board.py",),
+    "slurm-array-limit": Mutant(
+        "slurm controller: an array's tasks count as demand beyond the number that may run at a time",
+        "slurm/controller/job_demand.py",
+        "max(0, min(job.array_tasks, headroom.get(job.array_job, job.array_tasks)))",
+        "job.array_tasks",
+        ("tests/unit/slurm/controller/test_slurm_demands.py",),
+    "slurm-burst": Mutant(
+        "slurm controller: the first job of a burst is decided alone",
+        "slurm/controller/loop.py",
+        "and self._settle():",
+        "and False:",
+        ("tests/unit/slurm/controller/test_slurm_loop.py",),
+    "slurm-unannounced": Mutant(
+        "slurm controller: it stops asking for new jobs although no hook announces them",
+        "slurm/controller/poll_hint.py",
+        'float("inf") if self._announced else',
+        'float("inf") if True else',
+        ("tests/unit/slurm/controller/test_slurm_glances.py",),
     ),
     "slurm-weights": Mutant(
         "slurm weights: a device is billed by its compute alone, whatever memory it takes from others",

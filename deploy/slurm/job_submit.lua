@@ -10,6 +10,8 @@
 --   dofile("/etc/slurm/aliquot_job_submit.lua")
 
 local FILLER = "pad"
+-- The controller of this host creates this file (its settings: history, and ".wake") and looks at the queue when it changes
+local WAKE = "/var/lib/aliquot/slurm-controller.json.wake"
 local PROFILE = "(%d+)g%.(%d+)gb"
 local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "/etc/slurm/"
 local INVALID_GRES = slurm.ESLURM_INVALID_GRES or 2072 -- Slurm 22.05 gives it no name
@@ -143,12 +145,24 @@ local function check(job, partitions, features)
   return fine and slurm.SUCCESS or INVALID_GRES
 end
 
+-- Wake the controller for a job that may need another layout. Without a controller there is no file; writing never waits.
+local function wake(job)
+  local wants = (job.features or "") ~= ""
+  for _, row in ipairs(OPTIONS) do wants = wants or (job[row[1]] or ""):find("gpu", 1, true) end
+  local file = wants and io.open(WAKE, "r+")
+  if file then
+    file:write("\n")
+    file:close()
+  end
+end
+
 local site_submit, site_modify = slurm_job_submit, slurm_job_modify
 
 function slurm_job_submit(job, part_list, uid)
   local code = check(job, partitions_of(job.partition, part_list), job.features)
-  if code ~= slurm.SUCCESS or not site_submit then return code end
-  return site_submit(job, part_list, uid)
+  if code == slurm.SUCCESS and site_submit then code = site_submit(job, part_list, uid) end
+  if code == slurm.SUCCESS then wake(job) end
+  return code
 end
 
 function slurm_job_modify(job, record, part_list, uid)

@@ -27,7 +27,7 @@ from aliquot.slurm.controller.log_once import LogOnce
 from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNodeState, SlurmObservation, SlurmState
 from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
 from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
-from aliquot.slurm.controller.poll_hint import HINT_S, PollHint
+from aliquot.slurm.controller.poll_hint import HINT_S, MOST_SETTLE_S, Burst, NoWake, PollHint, Wake
 from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts, RemoteNodes, UnreachableError
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 
@@ -45,6 +45,8 @@ class EpochClock(Protocol):
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
         ...
+
+    def sleep(self, seconds: float) -> None: ...
 
 
 class KnownNode(msgspec.Struct, frozen=True):
@@ -67,7 +69,10 @@ class KnownNode(msgspec.Struct, frozen=True):
 
 
 class ControllerPorts(msgspec.Struct, frozen=True):
-    """The ports of the controller. ``threads`` run slow calls; ``observer`` collects metrics."""
+    """The ports of the controller.
+
+    ``threads`` run slow calls, ``observer`` collects metrics, and Slurm's hooks touch ``wake``.
+    """
 
     slurm: Slurm
     hosts: RemoteNodes
@@ -75,6 +80,7 @@ class ControllerPorts(msgspec.Struct, frozen=True):
     threads: Executor
     log: Report
     observer: SlurmObserver = NullSlurmObserver()
+    wake: Wake = NoWake()
 
 
 class SlurmController:
@@ -94,6 +100,7 @@ class SlurmController:
         self._known: dict[str, KnownNode] = {}
         self._work: dict[str, Future[RemoteChangeOutcome]] = {}
         self._poll_hint = PollHint()
+        self._burst = Burst()
         self._log_once = LogOnce(ports.log)
         self._job_log = LogOnce(ports.log)
         self._placeholders = PlaceholderSync(ports.slurm, self._log_once)
@@ -110,8 +117,9 @@ class SlurmController:
         now = self._ports.clock.now()
         self.collect()
         nodes = self._ports.slurm.nodes()
-        jobs = self._ports.slurm.jobs()
-        self._poll_hint.observe(jobs)
+        jobs = self._ports.slurm.queue()
+        self._poll_hint.observe(jobs, monotonic())
+        self._burst.observe(jobs, now)
         partitions = self._ports.slurm.partitions()
         by_name = {n.name: n for n in nodes}
         busy = _busy(jobs)
@@ -214,7 +222,11 @@ class SlurmController:
             self._placeholders.sync(places, observation.nodes, self.settings.layouts, observation.now)
         self._finish(observation)
         decision = self.decide(observation)
+        if (decision.repartitions or decision.swaps or decision.drains) and self._settle():
+            observation = self.observe()
+            decision = self.decide(observation)
         self._poll_hint.set_running(observation.running, bool(decision.verdicts))
+        self._poll_hint.idle = self._is_idle(observation, decision)
         self.history = self.history.with_decision(observation.now, decision.covered, self.settings.promise_s)
         drains.apply_drains(decision, self._ports.slurm, self._log_once, self._ports.log)
         for repartition in decision.repartitions:
@@ -229,6 +241,20 @@ class SlurmController:
             self._job_log.report(f"job {verdict.job}", f"{verdict.state_text}: {verdict.sentence}")
         self._ports.observer.on_observation(observation, decision)
         return decision
+
+    def _settle(self) -> bool:
+        """Wait until no new jobs come, so that one change serves a whole burst. Report whether it waited."""
+        waited = 0.0
+        while waited < MOST_SETTLE_S and (pause := min(0.5, self._burst.pause(self._ports.clock.now()))) > 0:
+            self._ports.clock.sleep(pause)
+            waited += pause
+            self._burst.observe(self._ports.slurm.queue(details=False), self._ports.clock.now())
+        return waited > 0
+
+    def _is_idle(self, observation: SlurmObservation, decision: SlurmDecision) -> bool:
+        """Report whether nothing waits for the controller: no job for GPUs, and no change or swap in progress."""
+        busy = self._work or decision.verdicts or decision.resume or decision.drains
+        return not busy and not any(g.action.verb not in ("done", "blocked") for g in observation.state.groups)
 
     def _begin(self, repartition: Repartition, now: float) -> None:
         """Start a change. The history is written before, so that a killed controller does not forget its limits."""
@@ -280,19 +306,21 @@ class SlurmController:
     def wait(self, stop: Event, seconds: float, *, poll_hints: bool = False) -> None:
         """Wait until the next observation: this many seconds, or less if a change ends or ``stop`` is set.
 
-        With ``poll_hints``, polls the jobs and also returns on news. Then raises SlurmError if Slurm does not answer.
+        With ``poll_hints``, polls the jobs and also returns on news, and an idle controller waits longer. Then raises
+        SlurmError if Slurm does not answer.
         """
-        deadline = monotonic() + seconds
-        every = self._poll_hint.pause(seconds)
-        next_hint = monotonic() + every if poll_hints else deadline
+        hint, polled = self._poll_hint, monotonic()
+        deadline = polled + (hint.until_observation(seconds) if poll_hints else seconds)
         had = len(self._work)
-        while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and monotonic() < deadline:
+        while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and (now := monotonic()) < deadline:
             if sum(not w.done() for w in self._work.values()) < had:
                 return
-            if next_hint <= monotonic() < deadline - HINT_S / 2:
-                if self._poll_hint.has_news(self._ports.slurm.jobs()):
+            if poll_hints and self._ports.wake.touched():
+                hint.wake(now)
+            if poll_hints and polled + hint.pause(seconds, now) <= now < deadline - HINT_S / 2:
+                if hint.has_news(self._ports.slurm.queue(details=False)):
                     return
-                next_hint = monotonic() + every
+                polled = monotonic()
 
 
 def revision(jobs: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from aliquot.errors import ConfigError, LockedError
+from aliquot.errors import ConfigError, LockedError, PermissionDeniedError, StorageError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.callbacks import Report
 from aliquot.foundation.lock import FileLock
 from aliquot.foundation.signals import stop_on_signal
+from aliquot.foundation.wake_file import WakeFile
 from aliquot.slurm.client.errors import SlurmError, SlurmUnavailableError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
@@ -22,6 +24,7 @@ from aliquot.slurm.controller.history import SlurmHistory
 from aliquot.slurm.controller.log_once import LogOnce, in_a_line
 from aliquot.slurm.controller.loop import ControllerPorts, SlurmController
 from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
+from aliquot.slurm.controller.poll_hint import NoWake, Wake
 from aliquot.slurm.controller.remote_nodes import CommandRemoteNodes
 from aliquot.slurm.controller.settings import SlurmControllerSettings
 
@@ -32,6 +35,7 @@ UNAVAILABLE_S = 60.0
 """The longest pause in seconds while Slurm does not answer."""
 
 
+_USER_ID = re.compile(r"\((\d+)\)$")
 POLL_S = 1.0
 """Interval in seconds at which a waiting controller tries to take over."""
 
@@ -39,6 +43,9 @@ POLL_S = 1.0
 class RealClock:
     def now(self) -> float:
         return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 def hold_lock(path: str) -> AbstractContextManager[None]:
@@ -69,6 +76,7 @@ def controller(
     *,
     persist: bool = True,
     observer: SlurmObserver | None = None,
+    wake: Wake | None = None,
 ) -> Iterator[SlurmController]:
     """Open a controller with its history. Without ``persist`` it writes nothing. ``observer`` collects metrics."""
     history, warning = histories.read(settings.history)
@@ -76,7 +84,15 @@ def controller(
         log(warning)
     keep = history_writer(settings.history) if persist else _forget
     with ThreadPoolExecutor(max_workers=16, thread_name_prefix="node") as threads:
-        ports = ControllerPorts(slurm, CommandRemoteNodes(), RealClock(), threads, log, observer or NullSlurmObserver())
+        ports = ControllerPorts(
+            slurm,
+            CommandRemoteNodes(),
+            RealClock(),
+            threads,
+            log,
+            observer or NullSlurmObserver(),
+            wake or NoWake(),
+        )
         yield SlurmController(settings, ports, history, keep)
 
 
@@ -107,8 +123,9 @@ def run(
         held.enter_context(stop_on_signal(stop.set))
         if not _acquire_lock(held, settings.history, log, stop):
             return 0
-        running = held.enter_context(controller(settings, slurm, log, observer=metrics))
-        _rounds(running, settings, log, stop, metrics)
+        wake = WakeFile(f"{settings.history}.wake")
+        running = held.enter_context(controller(settings, slurm, log, observer=metrics, wake=wake))
+        _rounds(running, settings, log, stop, metrics, lambda: _create_wake_file(wake, slurm, log))
         if running.working:
             log("waiting for the changes in progress to end")
         _end(running)
@@ -134,14 +151,18 @@ def _rounds(
     log: Report,
     stop: threading.Event,
     metrics: SlurmMetrics | None,
+    began: Callable[[], None],
 ) -> None:
+    """Run rounds until ``stop`` is set. Calls ``began`` after the first one that succeeds."""
     log_once = LogOnce(log)
-    backoff, failures = Backoff(max(1.0, 2 * settings.interval_s), UNAVAILABLE_S), 0
+    backoff, failures, started = Backoff(max(1.0, 2 * settings.interval_s), UNAVAILABLE_S), 0, False
     while not stop.is_set():
         succeeded, pause = False, settings.interval_s
         try:
             running.round()
-            succeeded, failures = True, 0
+            if not started:
+                began()
+            succeeded, started, failures = True, True, 0
             log_once.report("Slurm", "")
         except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
             log_once.report("Slurm", in_a_line(error))
@@ -152,6 +173,15 @@ def _rounds(
             pause = backoff.pause(failures) if unavailable else max(5.0, settings.interval_s)
         with contextlib.suppress(SlurmError, ConfigError):  # the next round reports it
             running.wait(stop, pause, poll_hints=succeeded)
+
+
+def _create_wake_file(wake: WakeFile, slurm: Slurm, log: Report) -> None:
+    """Create the file that Slurm's hooks touch, for the user that they run as. Without it the controller polls."""
+    try:
+        user = _USER_ID.search(slurm.settings().get("SlurmUser", ""))
+        wake.create(int(user[1]) if user else 0)
+    except (SlurmError, StorageError, PermissionDeniedError) as error:
+        log(f"Slurm's hooks cannot wake this controller: {error.brief}")
 
 
 def _end(running: SlurmController) -> None:

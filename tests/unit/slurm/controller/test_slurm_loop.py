@@ -80,7 +80,7 @@ class ToySlurm:
     def node(self, name: str) -> SlurmNode:
         return self.cluster.node(name)
 
-    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
+    def queue(self, *, details: bool = True) -> tuple[SlurmJob, ...]:
         return self.cluster.slurm_jobs()
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
@@ -142,6 +142,9 @@ class Bench:
 
     def now(self) -> float:
         return self.cluster.now
+
+    def sleep(self, seconds: float) -> None:
+        self.cluster.now += seconds
 
 
 def test_a_change_is_on_disk_before_it_begins_and_says_every_place() -> None:
@@ -381,6 +384,7 @@ def test_how_a_change_ended_in_a_line() -> None:
 
 def test_between_two_looks_a_job_that_comes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poll_hints, "HINT_S", 0.01)
+    monkeypatch.setattr(poll_hints, "IDLE_HINT_S", 0.01)
     monkeypatch.setattr(poll_hints, "SHARE", 0)
     bench = Bench(toy("7g.40gb"))
     bench.controller.round()
@@ -399,9 +403,65 @@ def test_a_poll_that_slurm_does_not_answer_ends_the_wait(monkeypatch: pytest.Mon
     bench = Bench(toy("7g.40gb"))
     bench.controller.round()
 
-    def unavailable(node: str = "") -> tuple[SlurmJob, ...]:
+    def unavailable(*, details: bool = True) -> tuple[SlurmJob, ...]:
         raise SlurmUnavailableError("slurmctld does not answer")
 
-    monkeypatch.setattr(bench.slurm, "jobs", unavailable)
+    monkeypatch.setattr(bench.slurm, "queue", unavailable)
     with pytest.raises(SlurmUnavailableError):
         bench.controller.wait(threading.Event(), 10.0, poll_hints=True)
+
+
+def test_sixteen_jobs_in_one_and_a_half_seconds_are_one_decision() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb"))
+    coming = iter(range(16))
+    schedule = bench.cluster.schedule
+
+    def arrive() -> None:
+        """Submit a job for each tenth of a second that has passed."""
+        while len(bench.cluster.jobs) < min(16, 1 + round(10 * (bench.cluster.now - 1000))) and next(coming, 99) < 16:
+            bench.cluster.submit("1g.5gb")
+        schedule()
+
+    bench.cluster.schedule = arrive  # type: ignore[method-assign]
+    queue = bench.slurm.queue
+
+    def listed(*, details: bool = True) -> tuple[SlurmJob, ...]:
+        arrive()
+        return queue(details=details)
+
+    bench.slurm.queue = listed  # type: ignore[method-assign]
+    decision = bench.controller.round()
+    assert len(bench.cluster.jobs) == 16
+    assert 2.5 <= bench.cluster.now - 1000 <= 3.0, "a second after the last one"
+    assert len(bench.hosts.applied) == len(decision.repartitions) > 0
+    assert len(decision.verdicts) == 16
+
+
+def test_a_hook_wakes_an_idle_controller_and_nothing_else_does_for_30_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll_hints, "HINT_S", 0.01)
+    bench = Bench(toy("7g.40gb"))
+    calls = [False, True]
+    bench.controller._ports = replace(bench.controller._ports, wake=Hook(calls))
+    bench.controller.round()
+    bench.controller._poll_hint._announced = True
+    asked: list[bool] = []
+    queue = bench.slurm.queue
+
+    def counted(*, details: bool = True) -> tuple[SlurmJob, ...]:
+        asked.append(details)
+        return queue()
+
+    monkeypatch.setattr(bench.slurm, "queue", counted)
+    bench.cluster.submit("3g.20gb")
+    began = time.monotonic()
+    bench.controller.wait(threading.Event(), 5.0, poll_hints=True)
+    assert time.monotonic() - began < 4
+    assert asked == [False], "one poll, after the hook called"
+
+
+class Hook:
+    def __init__(self, calls: list[bool]) -> None:
+        self.calls = calls
+
+    def touched(self) -> bool:
+        return self.calls.pop(0) if self.calls else False
