@@ -744,6 +744,13 @@ MUTANTS = {
         'float("inf") if True else',
         ("tests/unit/slurm/controller/test_slurm_glances.py",),
     ),
+    "slurm-two-controllers": Mutant(
+        "slurm controller: it acts although a controller on another host renews its claim",
+        "slurm/client/cluster_claim.py",
+        "if found is not None and found.owner != self._owner and self._lives(found, now):",
+        "if False:",
+        ("tests/unit/slurm/client/test_cluster_claim.py",),
+    ),
     "slurm-weights": Mutant(
         "slurm weights: a device is billed by its compute alone, whatever memory it takes from others",
         "slurm/gpus/type_facts.py",

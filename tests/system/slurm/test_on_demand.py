@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import yaml
 
@@ -150,6 +151,29 @@ def test_there_is_one_controller_and_bad_settings_are_reported_whole(bed: Bed) -
     assert f"{cluster.settings}:5:10: no GPU of the catalog has a profile '9g'" in reported
     assert "Traceback" not in reported
     assert bed.ok("scontrol", "--future", "show", "nodes").count("NodeName=") == before
+
+
+def test_of_controllers_on_two_hosts_one_acts_and_the_other_follows_when_it_ends(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    cluster.controller()
+    until(lambda: "jobs may wait" in cluster.log(), cluster.log)
+    other = bed.folder / "other.yaml"
+    document = yaml.safe_load(cluster.settings.read_text())
+    other.write_text(yaml.safe_dump(document | {"history": str(bed.folder / "other.json")}))  # as on another host
+    words = ("slurm", "controller", "-f", str(other))
+    once = bed.aliquot(*words, "--once", env=cluster.env)
+    assert once.code == 20, once
+    assert "history.json is the Slurm controller of this cluster" in once.err
+    bed.start("second", sys.executable, "-m", "aliquot", *words, env=cluster.env)
+    until(lambda: "this controller waits until that one ends" in bed.log("second"), lambda: bed.log("second"))
+    cluster.ran(cluster.submit("a100_1g.5gb:14", "true"))
+    assert "is repartitioned" not in bed.log("second")
+    bed.stop("controller")
+    cluster.ran(cluster.submit("a100_3g.20gb:4", "true"))
+    assert "is repartitioned for job" in bed.log("second")
+    bed.stop("second")
+    assert "aliquot-controller" in cluster.once("--remove").out
+    assert "aliquot-controller" not in bed.ok("scontrol", "--future", "show", "nodes")
 
 
 def test_a_change_that_fails_leaves_the_job_waiting_and_the_node_drained_with_the_reason(bed: Bed) -> None:

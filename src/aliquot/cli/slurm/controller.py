@@ -81,14 +81,19 @@ def _dry_run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int
 
 
 def _withdraw(args: Args, slurm: Slurm) -> int:
-    """Delete the placeholders. Slurm then refuses new jobs for absent layouts; pending ones keep waiting."""
+    """Delete the placeholders, and the record of the controller's claim.
+
+    Slurm then refuses new jobs for absent layouts; pending ones keep waiting.
+    """
+    from aliquot.slurm.client.cluster_claim import RECORD
     from aliquot.slurm.controller.log_once import LogOnce
     from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
     from aliquot.slurm.controller.placeholders import is_ours
 
-    names = tuple(n.name for n in slurm.nodes() if is_ours(n.name))
+    nodes = slurm.nodes()
+    names = (*(n.name for n in nodes if is_ours(n.name)), *(n.name for n in nodes if n.name == RECORD))
     PlaceholderSync(slurm, LogOnce(streams.note)).withdraw(names)
-    left = [n.name for n in slurm.nodes() if is_ours(n.name)]
+    left = [n.name for n in slurm.nodes() if n.name in names]
     text = f"deleted {', '.join(n for n in names if n not in left) or 'nothing'}"
     output.emit(
         output.build("SlurmPlaceholders", deleted=[n for n in names if n not in left], left=left), args.output, text

@@ -7,16 +7,14 @@ state of Slurm and the nodes. An interrupted change on a node is finished before
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from threading import Event
 from time import monotonic
-from typing import Protocol
 
 import msgspec
 
-from aliquot.foundation.callbacks import Report
+from aliquot.slurm.client.cluster_claim import require_own
 from aliquot.slurm.client.models import SlurmJob, SlurmNode
-from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import cloud_switch as swapping
 from aliquot.slurm.controller import drains
 from aliquot.slurm.controller.decide import decide, types_text
@@ -25,10 +23,10 @@ from aliquot.slurm.controller.job_demand import job_queue
 from aliquot.slurm.controller.layout_gpus import desired_config, profiles_by_type, searchable_gpus
 from aliquot.slurm.controller.log_once import LogOnce
 from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNodeState, SlurmObservation, SlurmState
-from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
 from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
-from aliquot.slurm.controller.poll_hint import HINT_S, MOST_SETTLE_S, Burst, NoWake, PollHint, Wake
-from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts, RemoteNodes, UnreachableError
+from aliquot.slurm.controller.poll_hint import MOST_SETTLE_S, Burst, PollHint
+from aliquot.slurm.controller.ports import ControllerPorts
+from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts, UnreachableError
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 
 FRESH_S = 300.0
@@ -39,14 +37,6 @@ RETRY_S = 30.0
 
 _MOST_NAMED_JOBS = 12
 """The maximum number of jobs in the text that Slurm shows for a node."""
-
-
-class EpochClock(Protocol):
-    def now(self) -> float:
-        """Return the time in seconds since the epoch."""
-        ...
-
-    def sleep(self, seconds: float) -> None: ...
 
 
 class KnownNode(msgspec.Struct, frozen=True):
@@ -66,21 +56,6 @@ class KnownNode(msgspec.Struct, frozen=True):
         used = self.facts is None or any(i.held for gpu in self.facts.inventory.gpus for i in gpu.instances)
         ended = self.busy and not busy
         return ended or node_key != self.node_key or now - self.when > (RETRY_S if used and not busy else FRESH_S)
-
-
-class ControllerPorts(msgspec.Struct, frozen=True):
-    """The ports of the controller.
-
-    ``threads`` run slow calls, ``observer`` collects metrics, and Slurm's hooks touch ``wake``.
-    """
-
-    slurm: Slurm
-    hosts: RemoteNodes
-    clock: EpochClock
-    threads: Executor
-    log: Report
-    observer: SlurmObserver = NullSlurmObserver()
-    wake: Wake = NoWake()
 
 
 class SlurmController:
@@ -212,10 +187,16 @@ class SlurmController:
     def round(self) -> SlurmDecision:
         """Observe, decide and act.
 
-        Raises SlurmError if Slurm does not answer, and StorageError if the history cannot be written.
+        Raises SlurmError if Slurm does not answer, StorageError if the history cannot be written, and LockedError if a
+        controller on another host acts.
         """
         began = monotonic()
         observation = self.observe()
+        require_own(self._ports.claim.hold(observation.nodes, observation.now))
+        problem = self._ports.claim.problem
+        self._log_once.report(
+            "claim", f"only the lock on this host keeps controllers apart: {problem}" if problem else ""
+        )
         self._poll_hint.observation_s = monotonic() - began
         if self.settings.placeholders:
             places = [r for r in observation.state.node_states if not r.cloud]
@@ -225,6 +206,8 @@ class SlurmController:
         if (decision.repartitions or decision.swaps or decision.drains) and self._settle():
             observation = self.observe()
             decision = self.decide(observation)
+        if decision.repartitions or decision.swaps or decision.drains:
+            require_own(self._ports.claim.verify())
         self._poll_hint.set_running(observation.running, bool(decision.verdicts))
         self._poll_hint.idle = self._is_idle(observation, decision)
         self.history = self.history.with_decision(observation.now, decision.covered, self.settings.promise_s)
@@ -309,18 +292,13 @@ class SlurmController:
         With ``poll_hints``, polls the jobs and also returns on news, and an idle controller waits longer. Then raises
         SlurmError if Slurm does not answer.
         """
-        hint, polled = self._poll_hint, monotonic()
-        deadline = polled + (hint.until_observation(seconds) if poll_hints else seconds)
         had = len(self._work)
-        while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and (now := monotonic()) < deadline:
-            if sum(not w.done() for w in self._work.values()) < had:
-                return
-            if poll_hints and self._ports.wake.touched():
-                hint.wake(now)
-            if poll_hints and polled + hint.pause(seconds, now) <= now < deadline - HINT_S / 2:
-                if hint.has_news(self._ports.slurm.queue(details=False)):
-                    return
-                polled = monotonic()
+
+        def change_ended() -> bool:
+            return sum(not w.done() for w in self._work.values()) < had
+
+        poll = (lambda: self._ports.slurm.queue(details=False)) if poll_hints else None
+        self._poll_hint.wait(stop, seconds, change_ended, poll, self._ports.wake)
 
 
 def revision(jobs: Sequence[int]) -> str:

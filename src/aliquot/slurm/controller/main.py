@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 import time
@@ -17,14 +18,16 @@ from aliquot.foundation.callbacks import Report
 from aliquot.foundation.lock import FileLock
 from aliquot.foundation.signals import stop_on_signal
 from aliquot.foundation.wake_file import WakeFile
+from aliquot.slurm.client.cluster_claim import ClusterClaim, ControllerClaim, NoClaim
 from aliquot.slurm.client.errors import SlurmError, SlurmUnavailableError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
 from aliquot.slurm.controller.history import SlurmHistory
 from aliquot.slurm.controller.log_once import LogOnce, in_a_line
-from aliquot.slurm.controller.loop import ControllerPorts, SlurmController
+from aliquot.slurm.controller.loop import SlurmController
 from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
 from aliquot.slurm.controller.poll_hint import NoWake, Wake
+from aliquot.slurm.controller.ports import ControllerPorts
 from aliquot.slurm.controller.remote_nodes import CommandRemoteNodes
 from aliquot.slurm.controller.settings import SlurmControllerSettings
 
@@ -35,6 +38,11 @@ UNAVAILABLE_S = 60.0
 """The longest pause in seconds while Slurm does not answer."""
 
 
+CLAIM_S = 120.0
+"""The least lifetime of the claim on the cluster. It is renewed every 40 s."""
+STANDBY_S = 15.0
+"""Seconds after which a controller looks again whether the one on another host has ended."""
+_WAITS = ": this controller waits until that one ends"
 _USER_ID = re.compile(r"\((\d+)\)$")
 POLL_S = 1.0
 """Interval in seconds at which a waiting controller tries to take over."""
@@ -77,6 +85,7 @@ def controller(
     persist: bool = True,
     observer: SlurmObserver | None = None,
     wake: Wake | None = None,
+    claim: ControllerClaim | None = None,
 ) -> Iterator[SlurmController]:
     """Open a controller with its history. Without ``persist`` it writes nothing. ``observer`` collects metrics."""
     history, warning = histories.read(settings.history)
@@ -92,6 +101,7 @@ def controller(
             log,
             observer or NullSlurmObserver(),
             wake or NoWake(),
+            claim or NoClaim(),
         )
         yield SlurmController(settings, ports, history, keep)
 
@@ -113,8 +123,13 @@ def run(
     The caller serves ``metrics``. Waits while another controller runs, and retries if Slurm fails; with ``once`` raises
     LockedError and SlurmError instead. Raises StorageError.
     """
+    claim = ClusterClaim(slurm, f"{os.uname().nodename}:{settings.history}", max(CLAIM_S, 3 * settings.interval_s))
     if once:
-        with hold_lock(settings.history), controller(settings, slurm, log, observer=metrics) as running:
+        with (
+            hold_lock(settings.history),
+            _released(claim),
+            controller(settings, slurm, log, observer=metrics, claim=claim) as running,
+        ):
             running.round()
             _end(running)
         return 0
@@ -124,7 +139,8 @@ def run(
         if not _acquire_lock(held, settings.history, log, stop):
             return 0
         wake = WakeFile(f"{settings.history}.wake")
-        running = held.enter_context(controller(settings, slurm, log, observer=metrics, wake=wake))
+        held.enter_context(_released(claim))
+        running = held.enter_context(controller(settings, slurm, log, observer=metrics, wake=wake, claim=claim))
         _rounds(running, settings, log, stop, metrics, lambda: _create_wake_file(wake, slurm, log))
         if running.working:
             log("waiting for the changes in progress to end")
@@ -140,7 +156,7 @@ def _acquire_lock(held: contextlib.ExitStack, path: str, log: Report, stop: thre
             held.enter_context(hold_lock(path))
             return True
         except LockedError as error:
-            log_once.report("lock", f"{error.brief}: this controller waits until that one ends")
+            log_once.report("lock", f"{error.brief}{_WAITS}")
         stop.wait(POLL_S)
     return False
 
@@ -164,6 +180,10 @@ def _rounds(
                 began()
             succeeded, started, failures = True, True, 0
             log_once.report("Slurm", "")
+            log_once.report("lock", "")
+        except LockedError as error:
+            log_once.report("lock", f"{error.brief}{_WAITS}")
+            pause = max(STANDBY_S, settings.interval_s)
         except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
             log_once.report("Slurm", in_a_line(error))
             if metrics is not None:
@@ -182,6 +202,16 @@ def _create_wake_file(wake: WakeFile, slurm: Slurm, log: Report) -> None:
         wake.create(int(user[1]) if user else 0)
     except (SlurmError, StorageError, PermissionDeniedError) as error:
         log(f"Slurm's hooks cannot wake this controller: {error.brief}")
+
+
+@contextlib.contextmanager
+def _released(claim: ClusterClaim) -> Iterator[None]:
+    """Give the claim up at the end. If Slurm does not answer then, it expires."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(SlurmError):
+            claim.release()
 
 
 def _end(running: SlurmController) -> None:

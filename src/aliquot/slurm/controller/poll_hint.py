@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from threading import Event
+from time import monotonic
 from typing import Protocol
 
 from aliquot.slurm.client.models import SlurmJob
@@ -25,6 +27,9 @@ ANNOUNCED_S = 10.0
 """A job that appears within this many seconds after a wake was announced by it."""
 SETTLE_S, MOST_SETTLE_S = 1.0, 3.0
 """A burst is over if no new job came for this many seconds, and at the latest after the second number."""
+
+
+Jobs = tuple[SlurmJob, ...]
 
 
 class Wake(Protocol):
@@ -90,6 +95,24 @@ class PollHint:
         if any(j.pending and j.id not in known and (j.requested or j.features) for j in jobs):
             return True
         return self._running is not None and self._running != {job.id for job in jobs if not job.pending}
+
+    def wait(
+        self, stop: Event, seconds: float, ended: Callable[[], bool], poll: Callable[[], Jobs] | None, wake: Wake
+    ) -> None:
+        """Wait until the next observation, or less if ``stop`` is set, ``ended`` is true or ``poll`` shows news."""
+        polled = monotonic()
+        deadline = polled + (self.until_observation(seconds) if poll else seconds)
+        while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and (now := monotonic()) < deadline:
+            if ended():
+                return
+            if poll is None:
+                continue
+            if wake.touched():
+                self.wake(now)
+            if polled + self.pause(seconds, now) <= now < deadline - HINT_S / 2:
+                if self.has_news(poll()):
+                    return
+                polled = monotonic()
 
 
 class Burst:

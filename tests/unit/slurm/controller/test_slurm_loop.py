@@ -21,7 +21,8 @@ from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
 from aliquot.slurm.controller import poll_hint as poll_hints
 from aliquot.slurm.controller.history import SlurmHistory
-from aliquot.slurm.controller.loop import ControllerPorts, SlurmController, revision
+from aliquot.slurm.controller.loop import SlurmController, revision
+from aliquot.slurm.controller.ports import ControllerPorts
 from aliquot.slurm.controller.remote_nodes import (
     RemoteChangeOutcome,
     RemoteNodeFacts,
