@@ -61,6 +61,8 @@ def test_limits_hold_whatever_pends(data: st.DataObject) -> None:
     )
     cluster = toy(*data.draw(st.lists(st.sampled_from(START), min_size=1, max_size=3)), limits=limits)
     cluster.settings = cluster.settings.__class__(cluster.settings.hosts, per_hour=4, at_once=2)
+    # The limits share the changes with another user, who waits here for more nodes than there are.
+    cluster.submit("7g.40gb", nodes=len(cluster.nodes) + 1, user="bob")
     for _ in range(60):
         if data.draw(st.booleans()):
             cluster.submit(data.draw(st.sampled_from(PROFILES)), seconds=3.0)

@@ -25,7 +25,9 @@ def test_a_change_is_what_the_controller_would_do() -> None:
     cluster.submit("3g.20gb", count=2)
     assert text(cluster) == (
         "job 1 3g.20gb:2: repartitioning, the controller repartitions n0 for it\n"
-        "n0: the controller would destroy 1 instance, create 2; it would offer 3g.20gb:2"
+        "n0: the controller would destroy 1 instance, create 2; it would offer 3g.20gb:2\n"
+        "  GPU 0000:00:00.0: 7g.40gb -> 3g.20gb:2\n"
+        "  for      job 1"
     )
 
 

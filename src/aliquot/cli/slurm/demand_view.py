@@ -9,8 +9,9 @@ from aliquot.cli.framework import output
 from aliquot.foundation.decimals import counted
 from aliquot.slurm.controller.decide import types_text
 from aliquot.slurm.controller.job_demand import JobDemand
+from aliquot.slurm.controller.layout_gpus import geometry
 from aliquot.slurm.controller.limits import failure_text
-from aliquot.slurm.controller.models import JobVerdict, SlurmDecision, SlurmNodeState, SlurmObservation
+from aliquot.slurm.controller.models import JobVerdict, Repartition, SlurmDecision, SlurmNodeState, SlurmObservation
 from aliquot.slurm.controller.waiting_step import node_command
 
 
@@ -48,7 +49,7 @@ def text(observation: SlurmObservation, decision: SlurmDecision) -> str:
     wants = {w.job: w for w in observation.queue.demands}
     lines = [line for verdict in decision.verdicts for line in _verdict(verdict, wants.get(verdict.job))]
     lines = lines or ["no pending job waits for GPUs"]
-    lines += _changes(decision)
+    lines += _changes(observation, decision)
     for state in observation.state.node_states:
         lines += _problem(state, observation.now)
     return "\n".join(lines)
@@ -63,16 +64,29 @@ def _verdict(verdict: JobVerdict, want: JobDemand | None) -> Iterator[str]:
         yield f"  next     {verdict.next_step}"
 
 
-def _changes(decision: SlurmDecision) -> Iterator[str]:
+def _changes(observation: SlurmObservation, decision: SlurmDecision) -> Iterator[str]:
+    states = {state.name: state for state in observation.state.node_states}
     for repartition in decision.repartitions:
         change = f"destroy {counted(repartition.destroyed, 'instance')}, create {repartition.created}"
         offered = types_text(repartition.offered) or "nothing"
         yield f"{repartition.node_name}: the controller would {change}; it would offer {offered}"
+        yield from _gpu_changes(states[repartition.node_name], repartition)
+        yield f"  for      {repartition.jobs_text}"
     for swap in decision.swaps:
         jobs = ", ".join(map(str, swap.jobs))
         yield f"{swap.host}: the controller would open {swap.node_name} for job {jobs}"
     for drain in decision.drains:
         yield f"{drain.node_name}: the controller would drain it for job {drain.job}"
+
+
+def _gpu_changes(state: SlurmNodeState, repartition: Repartition) -> Iterator[str]:
+    """Yield what each GPU becomes: ``GPU 0000:03:00.0: 7g.40gb -> 3g.20gb:2``."""
+    for gpu in state.gpus:
+        if gpu.pci in repartition.placements:
+            counts = (geometry(gpu, gpu.placed), geometry(gpu, repartition.placements[gpu.pci]))
+            before, after = (types_text(dict(sorted(each.items()))) or "no instance" for each in counts)
+            if before != after:
+                yield f"  GPU {gpu.pci}: {before} -> {after}"
 
 
 def _problem(state: SlurmNodeState, now: float) -> Iterator[str]:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from aliquot.errors import Message
 from aliquot.slurm.controller import limits as closed
 from aliquot.slurm.controller import sibling_groups as cloud
 from aliquot.slurm.controller.candidates import Candidates
+from aliquot.slurm.controller.coverage import FreeDevices
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
 from aliquot.slurm.controller.models import (
     JobState,
@@ -26,6 +29,7 @@ from aliquot.slurm.controller.models import (
 )
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 from aliquot.slurm.controller.sibling_groups import SiblingSwap
+from aliquot.slurm.controller.slot_boards import SOON_S
 from aliquot.slurm.controller.waiting_step import waiting_step
 
 _LISTED = 12
@@ -52,12 +56,15 @@ class _Round:
         self.covered: list[int] = []
         self.drains: list[NodeDrain] = []
         self.swaps: list[SiblingSwap] = []
+        self._devices = FreeDevices(state.node_states)
+        self._suited: dict[int, int] = {}
+        self._served: set[int] = set()
 
     def decision(self) -> SlurmDecision:
         for each in self.queue.unserved:
             self._set_verdict(each.job, "alone", each.why, next_step=each.next_step)
         open_wants = self._uncovered(self._allowed())
-        chosen = Candidates(self.state, open_wants, self.settings, self.now, self._promised)
+        chosen = Candidates(self.state, open_wants, self.settings, self.now, self._devices.promised)
         later = []
         for demand in open_wants:
             if demand.follows:
@@ -66,6 +73,7 @@ class _Round:
                 self._serve(demand, chosen)
         self._follow(later, chosen)
         repartitions = tuple(chosen.repartitions())
+        self._copies = sum((Counter(r.copies) for r in repartitions), Counter[int]())
         for repartition in repartitions:
             for job in repartition.jobs:
                 self._mark_partitioning(job, repartition)
@@ -108,43 +116,50 @@ class _Round:
     # -- what is there
 
     def _uncovered(self, demands: list[JobDemand]) -> list[JobDemand]:
-        """Return the demands that no free devices suit, and promise free devices to the others in their order."""
-        free = {r.name: r.free for r in self.state.node_states}
-        self._promised: dict[str, JobDemand] = {}
-        self._suited: dict[int, int] = {}
+        """Return the demands that no free devices suit, and promise free devices to the others in their order.
+
+        Of an array, the tasks that no free devices suit are left.
+        """
         left = []
         for demand in demands:
-            suits = [
-                r for r in self.state.node_states if not mismatch(r, demand) and self._has(r, demand, free[r.name])
-            ]
+            why = {r.name: mismatch(r, demand) for r in self.state.node_states}
+            suits = self._devices.suiting(demand, why)
             self._suited[demand.job] = len(suits)
-            if len(suits) < demand.nodes:
-                left.append(demand)
+            copies = self._devices.copies(demand, suits)
+            missing = (demand.copies if demand.nodes == 1 else demand.nodes) - sum(copies.values())
+            if not missing:
+                self._cover(demand, copies)
                 continue
-            self.covered.append(demand.job)
-            since = self.state.promised.get(demand.job, self.now)
-            if self.now - since > self.settings.promise_s:
-                names = [r.name for r in suits[: demand.nodes]]
-                text = f"free devices of {', '.join(names)} have suited it for {self.now - since:.0f} s, but Slurm did "
-                text += f"not start it ({demand.reason})"
-                self._set_verdict(demand.job, "stuck", text, names, next_step=f"scontrol show job {demand.job}")
-                continue
-            best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
-            for node_state in best[: demand.nodes]:
-                free[node_state.name] -= Counter(demand.need)
-                self._promised.setdefault(node_state.name, demand)
-            where = [r.name for r in best[: demand.nodes]]
-            text = f"free devices of {', '.join(where)} suit it, so Slurm can start it there"
-            self._set_verdict(demand.job, "covered", text, where)
+            if demand.nodes == 1:
+                self._devices.promise(demand, copies)
+                demand = msgspec.structs.replace(demand, copies=missing)
+                missing -= self._expect(demand, why)
+            if missing:
+                left.append(msgspec.structs.replace(demand, copies=missing if demand.nodes == 1 else 1))
         return left
 
-    def _has(self, node_state: SlurmNodeState, demand: JobDemand, free: Counter[str]) -> bool:
-        node = node_state.node
-        if node is None or node.draining or node_state.shut:
-            return False
-        if demand.layouts and not set(demand.layouts) & set(node.features):
-            return False
-        return all(free[kind] >= n for kind, n in demand.need.items())
+    def _cover(self, demand: JobDemand, copies: dict[str, int]) -> None:
+        """Promise free devices to a job that they suit, unless Slurm has not started it for too long."""
+        self.covered.append(demand.job)
+        names = sorted(copies)
+        since = self.state.promised.get(demand.job, self.now)
+        if self.now - since > self.settings.promise_s:
+            text = f"free devices of {', '.join(names)} have suited it for {self.now - since:.0f} s, but Slurm did "
+            text += f"not start it ({demand.reason})"
+            self._set_verdict(demand.job, "stuck", text, names, next_step=f"scontrol show job {demand.job}")
+            return
+        self._devices.promise(demand, copies)
+        text = f"free devices of {', '.join(names)} suit it, so Slurm can start it there"
+        self._set_verdict(demand.job, "covered", text, names)
+
+    def _expect(self, demand: JobDemand, why: dict[str, str]) -> int:
+        """Return how many copies of a job get the devices of jobs that end in some seconds."""
+        copies = self._devices.expect(demand, why)
+        if copies:
+            names = sorted(copies)
+            text = f"jobs on {', '.join(names)} end within {SOON_S:.0f} s, and their devices suit it"
+            self._set_verdict(demand.job, "covered", text, names)
+        return sum(copies.values())
 
     # -- what could be
 
@@ -163,20 +178,31 @@ class _Round:
                 soon,
             )
             return
-        partitionable = [r for r in self.state.node_states if not r.cloud]
-        why: dict[str, str] = {r.name: mismatch(r, demand) for r in partitionable}
+        served, lines = self._repartition([r for r in self.state.node_states if not r.cloud], demand, chosen)
+        if served == demand.copies:
+            return
+        lines += self._swap(demand)
+        if demand.job not in self.verdicts and demand.job not in self._served:
+            self._patience(demand, chosen, lines)
+
+    def _repartition(
+        self, node_states: list[SlurmNodeState], demand: JobDemand, chosen: Candidates
+    ) -> tuple[int, tuple[str, ...]]:
+        """Choose nodes to repartition for a job.
+
+        Returns how many of its copies they serve, and why the others are not chosen.
+        """
+        why: dict[str, str] = {r.name: mismatch(r, demand) for r in node_states}
         options = []
-        for node_state in partitionable:
+        for node_state in node_states:
             if not why[node_state.name]:
                 option, why[node_state.name] = chosen.option(node_state, demand)
                 if option is not None:
                     options.append(option)
-        lines = tuple(f"{name}: {text}" for name, text in why.items() if text)
-        if len(options) >= demand.nodes and chosen.take(demand, options):
-            return
-        lines += self._swap(demand)
-        if demand.job not in self.verdicts:
-            self._patience(demand, chosen, lines)
+        served = chosen.take(demand, options) if len(options) >= demand.nodes else 0
+        if served:
+            self._served.add(demand.job)
+        return served, tuple(f"{name}: {text}" for name, text in why.items() if text)
 
     def _swap(self, demand: JobDemand) -> tuple[str, ...]:
         """Choose another CLOUD record of a host for a job. Returns the reasons why others are not chosen."""
@@ -191,7 +217,8 @@ class _Round:
         for group in groups:
             nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, demand)]
             suits = [n for n in nodes if not mismatch(SlurmNodeState(ManagedNode(n.name), n), demand)]
-            promised = [name for name in self._promised if closed.promise_blocker(name, self._promised, demand)]
+            first = {name: found[0].demand for name, found in self._devices.promised.items()}
+            promised = [name for name in first if closed.promise_blocker(name, first, demand)]
             reason = cloud.blocker(group, promised, self.now) if suits else "none of its records suits the job"
             if reason:
                 why.append(f"{group.host}: {reason}")
@@ -255,11 +282,19 @@ class _Round:
         before = {p for v in self.queue.demands if not v.follows and self._moves(v) for p in v.partitions}
         for demand in later:
             if before & set(demand.partitions):
-                self._set_verdict(demand.job, "waits", "Slurm lets other jobs go first (Priority)")
-                chosen.join(demand)
+                self._after_others(demand, chosen)
             else:
                 self._serve(demand, chosen)
                 before |= set(demand.partitions) if self._moves(demand) else set()
+
+    def _after_others(self, demand: JobDemand, chosen: Candidates) -> None:
+        """Serve a job whose turn it is not yet: on slots of boards that nothing else needs, or by joining others."""
+        boards = [r for r in self.state.node_states if r.board]
+        if demand.nodes == 1 and self._repartition(boards, demand, chosen)[0] == demand.copies:
+            return
+        if demand.job not in self._served:
+            self._set_verdict(demand.job, "waits", "Slurm lets other jobs go first (Priority)")
+            chosen.join(demand)
 
     def _moves(self, demand: JobDemand) -> bool:
         """Report whether a job is being served, so that those behind it wait."""
@@ -269,7 +304,9 @@ class _Round:
     def _mark_partitioning(self, job: int, repartition: Repartition) -> None:
         known = self.verdicts.get(job)
         node_names = sorted({*(known.node_names if known and known.state == "cut" else ()), repartition.node_name})
-        self._set_verdict(job, "cut", f"the controller repartitions {', '.join(node_names)} for it", node_names)
+        tasks = self._copies[job]
+        served = f"for {tasks} of its tasks" if tasks > 1 else "for it"
+        self._set_verdict(job, "cut", f"the controller repartitions {', '.join(node_names)} {served}", node_names)
 
 
 def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:

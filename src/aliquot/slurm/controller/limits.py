@@ -21,19 +21,24 @@ def state_blocker(node_state: SlurmNodeState) -> str:
         return f"another user or program drained it ({node.reason or 'no reason given'})"
     if not node_state.gpus:
         return "it has no GPU that can be partitioned"
-    if node_state.jobs:
+    if node_state.jobs and not node_state.board:
         return f"{node_state.jobs} {'job has' if node_state.jobs == 1 else 'jobs have'} resources on it"
     return ""
 
 
-def rate_blocker(node_state: SlurmNodeState, now: float) -> str:
-    """Return what blocks a node because its last change, failure or job was too recent."""
+def rate_blocker(node_state: SlurmNodeState, now: float, *, shared: bool) -> str:
+    """Return what blocks a node because its last change, failure or job was too recent.
+
+    Unless the changes are ``shared`` with another user whose job waits, no limit keeps GPUs idle.
+    """
     bound = node_state.host.limits
     if now < node_state.retry_at:
         return failure_text(node_state, now)
     idle = now - node_state.idle_since
-    if idle < bound.idle_s and not node_state.waiting:
+    if idle < bound.idle_s and not node_state.waiting and not node_state.board:
         return f"idle for only {idle:.0f} s of {bound.idle_s:.0f} s (idle)"
+    if not shared:
+        return ""
     since = now - node_state.last_change
     if since < bound.between_s:
         return f"changed {since:.0f} s ago, at least {bound.between_s:.0f} s must pass (between)"
@@ -51,7 +56,7 @@ def failure_text(node_state: SlurmNodeState, now: float) -> str:
 def promise_blocker(name: str, promised: Mapping[str, JobDemand], demand: JobDemand) -> str:
     """Return why promised devices block a job; "" if nothing is promised, or only to a job behind it."""
     first = promised.get(name)
-    if first is None or (demand.rank < first.rank and not demand.follows):
+    if first is None or first.job == demand.job or (demand.rank < first.rank and not demand.follows):
         return ""
     return f"its free devices are promised to job {first.job}"
 

@@ -26,8 +26,9 @@ from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNod
 from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
 from aliquot.slurm.controller.poll_hint import MOST_SETTLE_S, Burst, PollHint
 from aliquot.slurm.controller.ports import ControllerPorts
-from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts, UnreachableError
+from aliquot.slurm.controller.remote_nodes import SLOTS, RemoteChangeOutcome, RemoteNodeFacts, UnreachableError
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
+from aliquot.slurm.controller.slot_boards import board_state, is_board, with_used
 
 FRESH_S = 300.0
 """The facts of a node are read again after this many seconds, or when its record in Slurm changes."""
@@ -35,6 +36,8 @@ RETRY_S = 30.0
 """Seconds after which a node that did not answer, or whose instances were held, is queried again."""
 
 
+RACES = 3
+"""Changes of a node in a row that may lose a race against jobs, before it counts as a failure."""
 _MOST_NAMED_JOBS = 12
 """The maximum number of jobs in the text that Slurm shows for a node."""
 
@@ -74,6 +77,7 @@ class SlurmController:
         self._keep = keep
         self._known: dict[str, KnownNode] = {}
         self._work: dict[str, Future[RemoteChangeOutcome]] = {}
+        self._races: dict[str, int] = {}
         self._poll_hint = PollHint()
         self._burst = Burst()
         self._log_once = LogOnce(ports.log)
@@ -97,10 +101,13 @@ class SlurmController:
         self._burst.observe(jobs, now)
         partitions = self._ports.slurm.partitions()
         by_name = {n.name: n for n in nodes}
-        busy = _busy(jobs)
+        on_nodes = _jobs_by_node(jobs)
+        busy = {name: len(found) for name, found in on_nodes.items()}
         self._query_nodes(by_name, busy, now)
         groups = swapping.groups(self.settings, by_name, busy, self.history, now)
-        node_states = [self._node_state(h, by_name.get(h.name), busy.get(h.name, 0), now) for h in self.settings.hosts]
+        node_states = [
+            self._node_state(h, by_name.get(h.name), on_nodes.get(h.name, ()), now) for h in self.settings.hosts
+        ]
         queue = job_queue(jobs, partitions, self.settings.layouts, now)
         idle = [r.name for r in node_states if not r.jobs and not r.shut and r.node is not None and r.node.answers]
         idle += [g.host for g in groups if not g.jobs]
@@ -156,23 +163,28 @@ class SlurmController:
         known = self._known.get(name)
         return name in self._work or bool(known and known.facts and known.facts.unfinished)
 
-    def _node_state(self, host: ManagedNode, node: SlurmNode | None, jobs: int, now: float) -> SlurmNodeState:
+    def _node_state(
+        self, host: ManagedNode, node: SlurmNode | None, jobs: Sequence[SlurmJob], now: float
+    ) -> SlurmNodeState:
         known = self._known.get(host.name)
         facts = known.facts if known else None
         failure = self.history.failures.get(host.name)
         recent, changing = self.history.recent(now, host.name), self._changing(host.name)
-        node_state = SlurmNodeState(host=host, node=node, jobs=jobs, recent=recent, changing=changing)
+        node_state = SlurmNodeState(host=host, node=node, jobs=len(jobs), recent=recent, changing=changing)
         if failure is not None:
             node_state = msgspec.structs.replace(node_state, failure=failure.why, retry_at=failure.retry_at)
         if facts is None:
             return msgspec.structs.replace(
                 node_state, shut=f"it does not answer: {known.error if known else 'not queried yet'}"
             )
+        if node is not None and is_board(node, facts):
+            node_state = board_state(node_state, node, facts, jobs, now)
+            facts = with_used(facts, node)
         return msgspec.structs.replace(
             node_state,
             gpus=searchable_gpus(facts.inventory, facts.gpus, host.rules, self.settings.style),
             names=profiles_by_type(facts.inventory, self.settings.style),
-            shut="a change of it is in progress" if changing else "",
+            shut="a change of it is in progress" if changing else node_state.shut,
         )
 
     def _with_history(self, node_state: SlurmNodeState) -> SlurmNodeState:
@@ -248,11 +260,11 @@ class SlurmController:
         self.history = self.history.with_change(now, repartition.node_name, repartition.jobs, repartition.user)
         self._ports.observer.on_change_started(repartition.node_name, now)
         self._keep(self.history)
-        jobs = ", ".join(map(str, repartition.jobs))
-        self._ports.log(
-            f"{repartition.node_name} is repartitioned for job {jobs}: {types_text(repartition.offered) or 'nothing'}"
-        )
+        offered = types_text(repartition.offered) or "nothing"
+        self._ports.log(f"{repartition.node_name} is repartitioned for {repartition.jobs_text}: {offered}")
         words = ["--jobs", "refuse", "--revision", revision(repartition.jobs)]
+        if host.slots or facts.slots:
+            words.append(SLOTS)
         for feature in repartition.features or ():
             words += ["--feature", feature]
         document = desired_config(repartition.placements, facts.inventory)
@@ -281,6 +293,10 @@ class SlurmController:
             if outcome.done:
                 self._ports.log(f"{name} is ready")
                 self.history = self.history.with_success(name)
+                self._races.pop(name, None)
+            elif outcome.lost_race and self._races.get(name, 0) < RACES:
+                self._races[name] = self._races.get(name, 0) + 1
+                self._ports.log(f"{name}: jobs were faster than the change ({outcome.sentence}); looking again")
             else:
                 self._ports.log(f"{name} could not be changed: {outcome.sentence}")
                 self.history = self.history.with_failure(now, name, outcome.sentence)
@@ -307,10 +323,10 @@ def revision(jobs: Sequence[int]) -> str:
     return f"a layout for job {named}" + (" and more" if len(jobs) > _MOST_NAMED_JOBS else "")
 
 
-def _busy(jobs: tuple[SlurmJob, ...]) -> dict[str, int]:
-    """Count the jobs that have resources on each node."""
-    counts: dict[str, int] = {}
+def _jobs_by_node(jobs: tuple[SlurmJob, ...]) -> dict[str, list[SlurmJob]]:
+    """Return the jobs that have resources on each node."""
+    found: dict[str, list[SlurmJob]] = {}
     for job in jobs:
         for name in job.nodes if not job.pending else ():
-            counts[name] = counts.get(name, 0) + 1
-    return counts
+            found.setdefault(name, []).append(job)
+    return found

@@ -12,6 +12,7 @@ from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.controller.job_demand import JobQueue
 from aliquot.slurm.controller.settings import ManagedNode
 from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap
+from aliquot.slurm.files.slot_board import PAD
 
 MARK = "aliquot: "
 """The beginning of every reason that Aliquot sets."""
@@ -43,6 +44,10 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
     failure: str = ""
     """The last failure; the next try is not before ``retry_at``."""
     retry_at: float = 0.0
+    board: bool = False
+    """True if the node is a slot board: its idle slots change beside running jobs, whose devices are held."""
+    coming: dict[str, int] = {}
+    """The devices by type whose jobs end in some seconds, sooner than a change would make others."""
     cloud: bool = False
     """True if power saving starts the node, so that its configured devices count even while it is off."""
 
@@ -60,10 +65,10 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
             return Counter()
         counts = Counter({g.type: 0 for g in node.gres if g.name == "gpu"})
         for gres in node.gres:
-            if gres.name == "gpu":
+            if gres.name == "gpu" and gres.type != PAD:
                 counts[gres.type] += gres.count
         for gres in node.gres_used:
-            if gres.name == "gpu":
+            if gres.name == "gpu" and gres.type != PAD:
                 counts[gres.type] -= gres.count
         return +counts
 
@@ -106,6 +111,14 @@ class Repartition(msgspec.Struct, frozen=True):
     """The node's new features; None leaves them unchanged."""
     user: str = ""
     """The user of the first job."""
+    copies: dict[int, int] = {}
+    """How many times it serves each job: the number of tasks of an array."""
+
+    @property
+    def jobs_text(self) -> str:
+        """The jobs that it serves: ``job 17 (16 tasks), job 18``."""
+        counts = {job: self.copies.get(job, 1) for job in self.jobs}
+        return ", ".join(f"job {job} ({n} tasks)" if n > 1 else f"job {job}" for job, n in counts.items())
 
 
 class JobVerdict(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any, Protocol
 
 import msgspec
@@ -17,10 +19,13 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError
 from aliquot.foundation import bounded_process
+from aliquot.slurm.client.errors import BusyError
 from aliquot.slurm.controller.settings import ManagedNode
 from aliquot.slurm.controller.untrusted_input import InvalidInventoryError, validate_inventory
 
 FACTS_TIMEOUT_S = 60.0
+SLOTS = "--slots"
+"""The option with which a node is a slot board after the change."""
 _SHELLS = ("ssh", "rsh", "pdsh")
 """Programs that join their arguments for a shell on the remote side."""
 _BEFORE = ("sudo", "doas", "env", "timeout", "nice", "ionice", "setpriv", "runuser", "sshpass")
@@ -37,6 +42,8 @@ class RemoteNodeFacts(msgspec.Struct, frozen=True):
     """The PCI addresses of the GPUs that the node offers; empty means all."""
     unfinished: bool = False
     """Whether a change was started, but neither finished nor undone."""
+    slots: bool = False
+    """Whether the node is a slot board."""
 
 
 class RemoteChangeOutcome(msgspec.Struct, frozen=True):
@@ -45,6 +52,8 @@ class RemoteChangeOutcome(msgspec.Struct, frozen=True):
     code: int
     """The exit status."""
     sentence: str
+    lost_race: bool = False
+    """Whether jobs started on some of its devices before the change: another change may be possible at once."""
 
     @property
     def done(self) -> bool:
@@ -82,6 +91,9 @@ class UnreachableError(BlockedError):
 class CommandRemoteNodes:
     """Nodes that are reached through commands: ``ssh gpu01 aliquot slurm apply ...``, or this interpreter if local."""
 
+    def __init__(self) -> None:
+        self._boards = Lock()
+
     def facts(self, host: ManagedNode) -> RemoteNodeFacts:
         code, out, err = self._run(host, ["node"], "", FACTS_TIMEOUT_S)
         if code:
@@ -95,7 +107,9 @@ class CommandRemoteNodes:
         self, host: ManagedNode, config: Mapping[str, object], words: Sequence[str], bound_s: float
     ) -> RemoteChangeOutcome:
         text = msgspec.json.encode(config).decode()
-        return self._change(host, ["apply", "-f", "-", *words], text, bound_s)
+        # Each change of a board makes slurmctld read its files again, so they change one after the other.
+        with self._boards if SLOTS in words else nullcontext():
+            return self._change(host, ["apply", "-f", "-", *words], text, bound_s)
 
     def finish(self, host: ManagedNode, bound_s: float) -> RemoteChangeOutcome:
         return self._change(host, ["apply", "--continue"], "", bound_s)
@@ -105,7 +119,7 @@ class CommandRemoteNodes:
             code, out, err = self._run(host, words, text, bound_s)
         except UnreachableError as error:
             return RemoteChangeOutcome(-1, error.brief)
-        return RemoteChangeOutcome(code, "done" if code == 0 else sentence(code, out, err))
+        return RemoteChangeOutcome(code, "done" if code == 0 else sentence(code, out, err), _lost_race(out, err))
 
     def _run(self, host: ManagedNode, words: list[str], text: str, bound_s: float) -> tuple[int, str, str]:
         own = ["slurm", *words, "--node-name", host.name, *host.options, "-o", "json"]
@@ -148,8 +162,21 @@ def facts_of(answer: Any) -> RemoteNodeFacts:
     return RemoteNodeFacts(
         inventory=validate_inventory(answer["inventory"]),
         gpus=msgspec.convert(answer["settings"]["gpus"], tuple[str, ...]),
+        slots=answer["settings"].get("slots") is True,
         unfinished=bool(answer["open"]),
     )
+
+
+def _lost_race(out: str, err: str) -> bool:
+    """Report whether a job was faster than a change, so that all of it or a part was left out."""
+    for text, key, words in ((out, "status", ("done",)), (err[err.find("{") :], "code", (BusyError.code,))):
+        try:
+            document = msgspec.json.decode(text, type=dict[str, Any])
+        except _INVALID:
+            continue
+        if document.get(key) in words:
+            return True
+    return False
 
 
 def printable(text: str) -> str:

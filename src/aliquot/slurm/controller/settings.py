@@ -28,6 +28,10 @@ class Limits(msgspec.Struct, frozen=True):
     """A job that waits longer has a busy node drained for it, whose jobs run to their end. None means never."""
 
 
+BOARD_LIMITS = Limits(idle_s=0.0, between_s=10.0, per_hour=120)
+"""Limits of a slot board, whose changes take no job's node out of service."""
+
+
 class Rules(msgspec.Struct, frozen=True):
     """The layouts that a node may get."""
 
@@ -55,6 +59,8 @@ class ManagedNode(msgspec.Struct, frozen=True):
     """Options that are added to every ``aliquot slurm apply`` and ``aliquot slurm node`` there."""
     rules: Rules = Rules()
     limits: Limits = Limits()
+    slots: bool = False
+    """Whether the node becomes a slot board with its next change. A node that is one stays one in any case."""
 
 
 class Siblings(msgspec.Struct, frozen=True):
@@ -110,3 +116,13 @@ class SlurmControllerSettings(msgspec.Struct, frozen=True):
     def partition(self, name: str) -> PartitionRules:
         """Return the rules of a partition: its own, else those of ``*``, else rules that allow everything."""
         return self.partitions.get(name) or self.partitions.get(EVERY) or PartitionRules()
+
+
+def default_settings(hosts: tuple[ManagedNode, ...]) -> SlurmControllerSettings:
+    """Return the settings that only name the nodes. The limits of the cluster grow with their number."""
+    usual = SlurmControllerSettings(hosts)
+    return msgspec.structs.replace(
+        usual,
+        per_hour=max(usual.per_hour, sum(host.limits.per_hour for host in hosts)),
+        at_once=max(usual.at_once, len(hosts) // 4),
+    )

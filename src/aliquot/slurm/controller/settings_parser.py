@@ -30,6 +30,7 @@ from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.slurm.conf import hostlist
 from aliquot.slurm.controller.settings import (
+    BOARD_LIMITS,
     CLOUD,
     DYNAMIC,
     KINDS,
@@ -41,13 +42,14 @@ from aliquot.slurm.controller.settings import (
     Rules,
     Siblings,
     SlurmControllerSettings,
+    default_settings,
 )
 from aliquot.slurm.gpus.gres_types import STYLES
 
 _TOP = ("version", "records", "partitions", "layouts", "limits", "placeholders", "type-style", "history", "listen")
 _RULES = ("profiles", "keep", "most", "fill", "modes", "untouched")
 _LIMITS = ("idle", "between", "changes-per-hour", "patience")
-_NODE_KEYS = ("nodes", "reach", "host", "options", "way", *_RULES, *_LIMITS)
+_NODE_KEYS = ("nodes", "reach", "host", "options", "way", "slots", *_RULES, *_LIMITS)
 _CLUSTER = ("interval", "changes-per-hour", "at-once", "promise", "change")
 _PARTITION = ("demands", "profiles", "keep", "most")
 _LONGEST_S = 30 * 86400.0
@@ -78,7 +80,7 @@ class _Reading(YamlReader):
         if "records" not in fields:
             self.diagnostics.add(root, "the key 'records' is missing: list the nodes that may be repartitioned")
         cluster = self._group(fields, "limits", _CLUSTER)
-        usual = SlurmControllerSettings(())
+        usual = default_settings(hosts)
         return SlurmControllerSettings(
             hosts=hosts,
             siblings=siblings,
@@ -107,7 +109,8 @@ class _Reading(YamlReader):
             if "nodes" not in fields:
                 self.diagnostics.add(item, "the entry lacks the key 'nodes' (names in Slurm, for example gpu[01-04])")
                 continue
-            rules, limits = self.rules(fields), self.limits(fields)
+            slots = self.flag(fields, "slots", False)
+            rules, limits = self.rules(fields), self.limits(fields, BOARD_LIMITS if slots else Limits())
             names = self.names(fields["nodes"][1])
             for name in names:
                 if name in seen:
@@ -117,7 +120,7 @@ class _Reading(YamlReader):
                 siblings.append(self.siblings(item, fields, names, limits))
                 continue
             options = self.options(fields)
-            found += [ManagedNode(name, self.reach(fields, name), options, rules, limits) for name in names]
+            found += [ManagedNode(name, self.reach(fields, name), options, rules, limits, slots) for name in names]
         return tuple(found), tuple(siblings)
 
     def siblings(self, item: Node, fields: dict[str, Field], names: tuple[str, ...], limits: Limits) -> Siblings:
@@ -150,8 +153,7 @@ class _Reading(YamlReader):
             untouched=self.flag(fields, "untouched", False),
         )
 
-    def limits(self, fields: dict[str, Field]) -> Limits:
-        usual = Limits()
+    def limits(self, fields: dict[str, Field], usual: Limits) -> Limits:
         patience = fields.get("patience")
         never = patience is not None and isinstance(patience[1], Scalar) and patience[1].value == "never"
         return Limits(

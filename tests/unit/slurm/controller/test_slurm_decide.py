@@ -108,21 +108,35 @@ def test_a_job_that_does_not_start_although_slices_suit_it_keeps_them_for_a_whil
 
 def test_limits_are_kept_and_reported() -> None:
     cluster = toy("7g.40gb", limits=Limits(idle_s=30, between_s=100, per_hour=2))
-    cluster.submit("1g.5gb")
-    assert "idle for only 0 s" in why(cluster.step(), 1)
+    someone_else_waits(cluster)
+    cluster.submit("1g.5gb", priority=900)
+    assert "idle for only 0 s" in why(cluster.step(), 2)
     cluster.now += 40
     assert cluster.step().repartitions
     cluster.now += 40
-    cluster.submit("3g.20gb")
+    cluster.submit("3g.20gb", priority=900)
     assert cluster.step(35).repartitions == ()
     decision = cluster.step(0)
-    assert "between" in why(decision, 2)
+    assert "between" in why(decision, 3)
     cluster.now += 100
     assert cluster.step(120).repartitions
-    cluster.submit("7g.40gb")
+    cluster.submit("7g.40gb", priority=900)
     cluster.step(40)
     cluster.step(100)
-    assert "changed 2 times in the last hour" in why(cluster.step(), 3)
+    assert "changed 2 times in the last hour" in why(cluster.step(), 4)
+
+
+def someone_else_waits(cluster: Toy) -> None:
+    """Submit a job of another user that no cluster of one node can serve."""
+    cluster.submit("7g.40gb", nodes=len(cluster.nodes) + 1, user="bob")
+
+
+def test_no_limit_of_changes_keeps_gpus_idle_while_only_one_user_waits() -> None:
+    cluster = toy("7g.40gb", limits=Limits(idle_s=0, between_s=1000, per_hour=1), per_hour=1)
+    assert _want_turn_by_turn(cluster, "eve", 10) == 10
+    someone_else_waits(cluster)
+    cluster.submit("1g.5gb" if cluster.nodes["n0"].counts["7g.40gb"] else "7g.40gb", user="eve", priority=900)
+    assert not cluster.step().repartitions
 
 
 def test_no_more_records_at_once_than_allowed() -> None:
@@ -397,7 +411,7 @@ def _want_turn_by_turn(cluster: Toy, user: str, times: int) -> int:
     """Submit jobs that repartition records back and forth. Return how often that succeeded."""
     before = len(cluster.trace)
     for n in range(times):
-        job = cluster.submit(("1g.5gb", "7g.40gb")[n % 2], seconds=1, user=user)
+        job = cluster.submit(("1g.5gb", "7g.40gb")[n % 2], seconds=1, user=user, priority=900)
         for _ in range(2):
             cluster.step(10)
         cluster.jobs.pop(job.id) if job.pending else None
@@ -407,13 +421,18 @@ def _want_turn_by_turn(cluster: Toy, user: str, times: int) -> int:
 
 def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
     cluster = toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=12))
+    someone_else_waits(cluster)
     assert _want_turn_by_turn(cluster, "eve", 40) == 9
-    job = cluster.submit("1g.5gb" if cluster.nodes["n0"].counts["7g.40gb"] else "7g.40gb", user="eve")
+    job = cluster.submit("1g.5gb" if cluster.nodes["n0"].counts["7g.40gb"] else "7g.40gb", user="eve", priority=900)
     assert "eve caused 9 of its 12 changes per hour" in why(cluster.decide(), job.id)
     job.done = True
     assert _want_turn_by_turn(cluster, "ada", 4) >= 2
-    assert _want_turn_by_turn(toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=3)), "eve", 40) == 3
-    assert _want_turn_by_turn(toy("7g.40gb", per_hour=8), "eve", 40) == 6
+    for expected, other in (
+        (3, toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=3))),
+        (6, toy("7g.40gb", per_hour=8)),
+    ):
+        someone_else_waits(other)
+        assert _want_turn_by_turn(other, "eve", 40) == expected
 
 
 def test_a_gpu_whose_mig_is_off_is_named_with_what_would_turn_it_on() -> None:

@@ -49,6 +49,19 @@ def test_a_whole_file() -> None:
     assert found.layouts == {"mig_2x3g": {"3g.20gb": 2}}
 
 
+def test_a_slot_board_has_limits_of_its_own_and_the_clusters_grow_with_its_nodes() -> None:
+    text = (
+        "version: aliquot-slurm/v1\nrecords:\n- {nodes: 'n[1-40]', slots: true}\n- {nodes: m, slots: true, between: 7}"
+    )
+    found = load(text, "s.yaml")
+    assert all(host.slots for host in found.hosts)
+    assert (found.hosts[0].limits.between_s, found.hosts[0].limits.per_hour) == (10.0, 120)
+    assert (found.hosts[-1].limits.between_s, found.per_hour, found.at_once) == (7.0, 41 * 120, 10)
+    assert not load(GOOD, "s.yaml").hosts[0].slots
+    plain = load("version: aliquot-slurm/v1\nrecords:\n- nodes: n1", "s.yaml")
+    assert (plain.per_hour, plain.at_once) == (60, 4)
+
+
 def test_every_fault_is_reported_at_once_with_its_place() -> None:
     text = """
 version: aliquot-slurm/v2

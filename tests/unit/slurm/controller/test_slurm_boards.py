@@ -1,0 +1,117 @@
+"""Decisions of the Slurm controller about slot boards: idle slots change beside running jobs, all demand at once."""
+
+from __future__ import annotations
+
+from aliquot.slurm.client.models import Gres, SlurmJob
+from aliquot.slurm.controller.models import SlurmDecision
+from support.slurmboards import NOW, board, decided, layout, want
+
+WHOLE = "7g.40gb@0"
+HALVES = "3g.20gb@0,3g.20gb@4"
+
+
+def state(decision: SlurmDecision, job: int) -> str:
+    return next(v.state for v in decision.verdicts if v.job == job)
+
+
+def why(decision: SlurmDecision, job: int) -> str:
+    verdict = next(v for v in decision.verdicts if v.job == job)
+    return "\n".join([verdict.sentence, *verdict.why])
+
+
+def test_one_change_serves_all_tasks_of_an_array() -> None:
+    decision = decided([board(*[WHOLE] * 8)], want(1, "3g.20gb", 16))
+    (repartition,) = decision.repartitions
+    assert repartition.offered == {"3g.20gb": 16}
+    assert repartition.copies == {1: 16}
+    assert "for 16 of its tasks" in why(decision, 1)
+
+
+def test_a_job_on_a_gpu_blocks_its_own_slots_only() -> None:
+    decision = decided([board(*[WHOLE] * 8, used=[0])], want(1, "3g.20gb", 16))
+    (repartition,) = decision.repartitions
+    assert repartition.copies == {1: 14}
+    assert 0 not in layout(repartition), "GPU 0 has a job"
+
+
+def test_the_other_half_of_a_gpu_changes_beside_a_job() -> None:
+    decision = decided([board(HALVES, used=[4])], want(1, "1g.5gb", 3))
+    (repartition,) = decision.repartitions
+    assert layout(repartition)[0][:1] == ["3g.20gb@4"] or "3g.20gb@4" in layout(repartition)[0]
+    assert repartition.copies == {1: 3}
+    assert not decided([board(HALVES, used=[4])], want(1, "7g.40gb")).repartitions
+
+
+def test_different_jobs_are_planned_together_by_priority() -> None:
+    small, big = want(1, "1g.5gb", 7, priority=10), want(2, "7g.40gb", priority=999_999, submitted=9)
+    behind = want(3, "2g.10gb", 3, priority=5, reason="Priority", follows=True)
+    decision = decided([board(HALVES, HALVES, HALVES)], small, big, behind)
+    (repartition,) = decision.repartitions
+    assert repartition.copies == {2: 1, 1: 7, 3: 3}
+    one = decided([board(HALVES)], small, big).repartitions[0]
+    assert one.copies == {2: 1}, "the highest priority comes first"
+
+
+def test_idle_instances_are_kept_where_they_serve_and_destroyed_where_they_do_not() -> None:
+    decision = decided([board(HALVES, HALVES)], want(1, "3g.20gb", 2, priority=9), want(2, "7g.40gb"))
+    assert state(decision, 1) == "covered"
+    (repartition,) = decision.repartitions
+    assert repartition.copies == {2: 1}
+    assert repartition.destroyed == 2
+    assert len(layout(repartition)) == 1
+
+
+def test_the_tasks_that_free_devices_suit_keep_them_while_the_others_get_a_change() -> None:
+    (repartition,) = decided([board(HALVES, WHOLE)], want(1, "3g.20gb", 4)).repartitions
+    assert repartition.copies == {1: 2}
+    assert layout(repartition) == {1: ["3g.20gb@0", "3g.20gb@4"]}
+
+
+def test_tasks_are_spread_over_boards_in_one_round() -> None:
+    boards = [board(WHOLE, WHOLE, name=f"n{n}") for n in range(3)]
+    decision = decided(boards, want(1, "3g.20gb", 9))
+    assert sum(r.copies[1] for r in decision.repartitions) == 9
+    assert len(decision.repartitions) == 3
+
+
+def test_no_more_tasks_than_the_free_cpus_allow() -> None:
+    (repartition,) = decided([board(WHOLE, WHOLE, used=[0], cpus=3)], want(1, "1g.5gb", 7)).repartitions
+    assert repartition.copies == {1: 2}
+    full = decided([board(WHOLE, WHOLE, used=[0], cpus=1)], want(1, "1g.5gb"))
+    assert not full.repartitions
+    assert "its CPUs or its memory are in use" in why(full, 1)
+
+
+def test_no_limit_of_idle_time_applies_and_the_others_only_between_users() -> None:
+    recent = board(WHOLE, idle_since=NOW, last_change=NOW - 1, recent=1000)
+    assert decided([recent], want(1, "3g.20gb", user="eve")).repartitions
+    both = decided([recent], want(1, "3g.20gb", user="eve"), want(2, "7g.40gb", 2, user="bob"))
+    assert not both.repartitions
+    assert "changed 1 s ago" in why(both, 1)
+
+
+def test_a_device_whose_job_ends_in_a_moment_is_waited_for() -> None:
+    allocated = (("n1", Gres("gpu", "7g.40gb", 1, (0,))),)
+    ending = SlurmJob(7, "RUNNING", nodes=("n1",), allocated=allocated, latest_end=int(NOW) + 4)
+    decision = decided([board(WHOLE, HALVES, used=[0], jobs=[ending])], want(1, "7g.40gb"))
+    assert not decision.repartitions
+    assert "jobs on n1 end within 10 s" in why(decision, 1)
+    later = SlurmJob(7, "RUNNING", nodes=("n1",), allocated=allocated, latest_end=int(NOW) + 400)
+    assert decided([board(WHOLE, HALVES, used=[0], jobs=[later])], want(1, "7g.40gb")).repartitions
+
+
+def test_an_old_release_changes_its_boards_in_batches() -> None:
+    job = want(1, "3g.20gb")
+    old = board(WHOLE, name="n2", release="22.05.8", last_change=NOW - 5)
+    decision = decided([board(WHOLE, release="22.05.8"), old], job)
+    assert not decision.repartitions
+    assert "slurmctld restarted 5 s ago" in why(decision, 1)
+    assert decided([board(WHOLE), board(WHOLE, name="n2", last_change=NOW - 5)], job).repartitions
+    rested = board(WHOLE, name="n2", release="22.05.8", last_change=NOW - 31)
+    assert decided([board(WHOLE, release="22.05.8"), rested], want(1, "3g.20gb", 4)).repartitions
+
+
+def test_a_job_with_the_pads_blocks_what_they_stand_for() -> None:
+    assert "unused capabilities" in why(decided([board(WHOLE, used=[7])], want(1, "3g.20gb")), 1)
+    inside = decided([board("3g.20gb@0", WHOLE, used=[5])], want(1, "1g.5gb"))
+    assert list(layout(inside.repartitions[0])) == [1], "a job has the pad of slot 5"
