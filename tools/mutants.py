@@ -750,6 +750,29 @@ MUTANTS = {
         "if found is not None and found.owner != self._owner and self._lives(found, now):",
         "if False:",
         ("tests/unit/slurm/client/test_cluster_claim.py",),
+    "slurm-boards-used": Mutant(
+        "slurm controller: the slots of jobs on a board are planned as if they were idle",
+        "slurm/controller/slot_boards.py",
+        "held=bool(starts & taken)",
+        "held=False",
+        ("tests/unit/slurm/controller/test_slurm_boards.py",),
+    "slurm-boards-pads": Mutant(
+        "slurm controller: a board changes although a job has the capabilities of future instances",
+        "slurm/controller/slot_boards.py",
+        "elif _total(facts) in used:",
+        "elif False:",
+        ("tests/unit/slurm/controller/test_slurm_boards.py",),
+    "slurm-boards-tasks": Mutant(
+        "slurm controller: a change is planned for one task of an array, and not for all that wait",
+        "slurm/controller/candidates.py",
+        "return min(most, demand.copies, ",
+        "return min(most, 1, ",
+        ("tests/unit/slurm/controller/test_slurm_boards.py",),
+    "slurm-limits-shared": Mutant(
+        "slurm controller: the limits of changes keep GPUs idle although no other user waits",
+        "slurm/controller/limits.py",
+        "if not shared:",
+        ("tests/unit/slurm/controller/test_slurm_decide.py",),
     ),
     "slurm-weights": Mutant(
         "slurm weights: a device is billed by its compute alone, whatever memory it takes from others",

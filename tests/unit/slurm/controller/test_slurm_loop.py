@@ -266,6 +266,30 @@ def test_a_change_that_fails_is_reported_and_tried_again_later() -> None:
     assert bench.controller.history.failures == {}
 
 
+def test_a_change_that_lost_a_race_is_tried_again_at_once_but_not_for_ever() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    lost = RemoteChangeOutcome(20, "jobs have the slots", lost_race=True)
+    bench.hosts.outcomes = [lost] * 4
+    for tries in (1, 2, 3, 4):
+        bench.controller.round()
+        assert len(bench.hosts.applied) == tries
+    bench.controller.round()
+    assert len(bench.hosts.applied) == 4, "a fourth loss is a failure, with its pause"
+    assert bench.controller.history.failures["n0"].why == "jobs have the slots"
+    assert "n0: jobs were faster than the change (jobs have the slots); looking again" in bench.messages
+
+
+def test_a_board_stays_one_whatever_the_settings_say() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    facts = bench.hosts.facts
+    bench.hosts.facts = lambda host: replace(facts(host), slots=True)  # type: ignore[method-assign]
+    bench.controller.round()
+    ((_, _, words),) = bench.hosts.applied
+    assert "--slots" in words
+
+
 def test_a_node_that_says_nothing_is_left_and_asked_again_later() -> None:
     bench = Bench(toy("7g.40gb"))
     bench.hosts.silent = True

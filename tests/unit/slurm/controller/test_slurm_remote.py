@@ -49,6 +49,8 @@ def test_an_honest_answer_is_believed(tmp_path: Path) -> None:
     assert len(found.inventory.gpus) == 2
     again = CommandRemoteNodes().facts(node(tmp_path, f"print({output!r})"))
     assert found.inventory.tables[0] is again.inventory.tables[0]  # the table is compiled once
+    assert not found.slots
+    assert facts_of(answer() | {"settings": {"gpus": [], "slots": True}}).slots
 
 
 @pytest.mark.parametrize("body", ["while 1: sys.stdout.write('x' * 65536)", "while 1: sys.stderr.write('x' * 65536)"])
@@ -78,6 +80,21 @@ def test_what_a_node_waits_for_is_reported(tmp_path: Path) -> None:
     body = "print('waiting: the driver has not returned\\x1b', file=sys.stderr, flush=True); time.sleep(60)"
     outcome = CommandRemoteNodes().apply(node(tmp_path, body), {}, (), 2.0)
     assert outcome.sentence == "n1: no answer in 2 s: waiting: the driver has not returned"
+
+
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [
+        ("""print('{"status": "done", "notes": ["GPU 0 stays as it is"]}')""", True),
+        ("""print('reserving n1\\n{"code": "NODE_BUSY", "message": "jobs have the slots"}', file=sys.stderr)""", True),
+        ("""print('{"status": "undone", "why": "the driver refused"}')""", False),
+        ("""print('{"code": "HELD", "message": "held"}', file=sys.stderr)""", False),
+        ("""print('{"status": {"done": 1}}')""", False),
+    ],
+)
+def test_a_job_that_was_faster_than_a_change_is_told_from_a_failure(tmp_path: Path, body: str, lost: bool) -> None:
+    outcome = CommandRemoteNodes().apply(node(tmp_path, f"{body}; sys.exit(20)"), {}, (), 20.0)
+    assert (outcome.code, outcome.lost_race) == (20, lost)
 
 
 AT_ONCE = """
