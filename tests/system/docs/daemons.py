@@ -19,9 +19,9 @@ _OTHERS = ("docker", "dockerd", "containerd", "nerdctl", "nvidia-ctk")
 def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     from system.slurm.applying import Host
     from system.slurm.bed import Bed
+    from system.slurm.boarded import BoardCluster
     from system.slurm.demanded import Cluster
     from system.slurm.release import RELEASES
-    from system.slurm.slotted import whole_host
 
     release = next((r for r in RELEASES if not r.missing), None)
     if release is None:
@@ -29,17 +29,18 @@ def slurm(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     bed = Bed(release, folder)
     try:
-        settings = "/etc/aliquot/slurm.yaml"
-        if words == ("static",):
-            host: Host = whole_host(bed)
+        cluster: Cluster | BoardCluster
+        if words == ("boards",):
+            cluster = BoardCluster(bed, board=False)
+            host: Host = cluster.host
         else:
             cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic")
-            host, settings = cluster.hosts["n1"], str(cluster.settings)
+            host = cluster.hosts["n1"]
         environment.before = tuple(bed.inside())
         path = f"{environment.bin}:{bed.env['PATH']}"
         slurm = {"SLURM_CONF": str(bed.etc / "slurm.conf"), "SLURMD_NODENAME": "n1", "PATH": path}
         environment.env.update(host.env | slurm)
-        environment.words = {"/etc/aliquot/slurm.yaml": settings, "/etc/slurm": str(bed.etc)}
+        environment.words = {"/etc/aliquot/slurm.yaml": str(cluster.settings), "/etc/slurm": str(bed.etc)}
         yield
     finally:
         bed.aliquot("sim", "stop", "--all", env={"ALIQUOT_STATE_DIR": str(folder / "aliquot")})

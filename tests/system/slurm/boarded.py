@@ -7,11 +7,12 @@ from typing import Any
 
 import yaml
 
+from .applying import idle
 from .bed import Bed, Ran, until
-from .slotted import SlotHost, adopted
+from .slotted import SlotHost, adopted, slot_host
 
 FUTURE = "NodeName=layouts CPUs=16 RealMemory=1000 State=FUTURE Gres="
-KINDS = {"1g.5gb": 7, "2g.10gb": 3, "3g.20gb": 2, "4g.20gb": 1, "7g.40gb": 1}
+KINDS = {"1g.5gb": 7, "1g.10gb": 4, "2g.10gb": 3, "3g.20gb": 2, "4g.20gb": 1, "7g.40gb": 1}
 
 
 def placeholder(gpus: int) -> str:
@@ -20,11 +21,19 @@ def placeholder(gpus: int) -> str:
 
 
 class BoardCluster:
-    """slurmctld, a slot board n1 with GPUs as 7g.40gb, and the controller's settings without delays."""
+    """slurmctld, a node n1 with GPUs as 7g.40gb, and the controller's settings. The node is a slot board, or without
+    ``board`` becomes one with the next change.
+    """
 
-    def __init__(self, bed: Bed, *, gpus: int = 2, more: str = "", constrain: bool = False, **record: Any) -> None:
+    def __init__(self, bed: Bed, *, gpus: int = 2, more: str = "", board: bool = True, **record: Any) -> None:
         self.bed = bed
-        self.host: SlotHost = adopted(bed, gpus=gpus, nodes=placeholder(gpus), more=more, constrain=constrain)
+        self.host: SlotHost
+        if board:
+            self.host = adopted(bed, gpus=gpus, nodes=placeholder(gpus), more=more)
+        else:
+            self.host = slot_host(bed, gpus=gpus, nodes=placeholder(gpus), more=more)
+            self.host.applied("--gpu", f"0-{gpus - 1}", "--mig", "7g.40gb")
+            until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
         self.settings = bed.folder / "boards.yaml"
         words = [word for word in self.host.how if word not in ("--node-name", self.host.name)]
         entry = {"nodes": "n1", "slots": True, "options": ["--sim", "n1", *words]}

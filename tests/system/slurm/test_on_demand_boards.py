@@ -59,3 +59,17 @@ def test_the_highest_priority_is_served_first_although_it_came_last(bed: Bed) ->
     bed.ok("scancel", high)
     cluster.runs(low, 14)
     assert cluster.changes() == 2, cluster.log()
+
+
+def test_a_job_for_a_whole_gpu_waits_through_changes_of_its_halves(bed: Bed) -> None:
+    cluster = BoardCluster(bed, gpus=1)
+    cluster.controller()
+    half = cluster.submit("3g.20gb:1")
+    cluster.runs(half)
+    whole = cluster.submit("7g.40gb:1")
+    small = cluster.submit("1g.5gb:1", "--array=1-3")
+    cluster.runs(small, 3)
+    assert bed.job(whole, "JobState") == "PENDING", "no node has its type now"
+    bed.ok("scancel", half, small)
+    cluster.runs(whole)
+    assert cluster.changes() == 3, cluster.log()

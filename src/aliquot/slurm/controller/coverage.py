@@ -53,7 +53,7 @@ class FreeDevices:
         return found
 
     def promise(self, demand: JobDemand, copies: Mapping[str, int]) -> None:
-        """Promise the devices for these copies of a job, by node."""
+        """Reserve the devices for these copies of a job, by node."""
         for name, number in copies.items():
             self._free[name] -= _times(demand.need, number)
             self.promised.setdefault(name, []).append(PromisedDevices(demand, number))

@@ -139,7 +139,7 @@ class _Round:
         return left
 
     def _cover(self, demand: JobDemand, copies: dict[str, int]) -> None:
-        """Promise free devices to a job that they suit, unless Slurm has not started it for too long."""
+        """Reserve free devices for a job that they suit, unless Slurm has not started it for too long."""
         self.covered.append(demand.job)
         names = sorted(copies)
         since = self.state.promised.get(demand.job, self.now)

@@ -78,7 +78,7 @@ def with_used(facts: RemoteNodeFacts, node: SlurmNode) -> RemoteNodeFacts:
 
 
 def _total(facts: RemoteNodeFacts) -> int:
-    """Return the number of slots of a board: the index of its last record, which is no slot."""
+    """Return the number of slots of a board: the index of the record after them."""
     return sum(slots(facts.inventory, gpu) for gpu in board_gpus(facts.inventory, facts.gpus or None))
 
 

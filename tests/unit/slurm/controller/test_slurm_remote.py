@@ -92,7 +92,7 @@ def test_what_a_node_waits_for_is_reported(tmp_path: Path) -> None:
         ("""print('{"status": {"done": 1}}')""", False),
     ],
 )
-def test_a_job_that_was_faster_than_a_change_is_told_from_a_failure(tmp_path: Path, body: str, lost: bool) -> None:
+def test_a_lost_race_against_a_job_differs_from_a_failure(tmp_path: Path, body: str, lost: bool) -> None:
     outcome = CommandRemoteNodes().apply(node(tmp_path, f"{body}; sys.exit(20)"), {}, (), 20.0)
     assert (outcome.code, outcome.lost_race) == (20, lost)
 
