@@ -280,7 +280,10 @@ class _Reading(YamlReader):
         if not isinstance(node, List):
             self.diagnostics.add(node, f"'options' must be a list of words, not {describe_node(node)}")
             return ()
-        return tuple(item.text for item in node.items if isinstance(item, Scalar))
+        words = tuple(item.text for item in node.items if isinstance(item, Scalar))
+        if "--slots" in words:
+            self.diagnostics.add(node, "'options' are also those of 'aliquot slurm node': use the key 'slots: true'")
+        return words
 
     # -- groups
 

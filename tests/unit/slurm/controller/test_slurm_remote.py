@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,15 @@ def test_what_a_node_waits_for_is_reported(tmp_path: Path) -> None:
 def test_a_lost_race_against_a_job_differs_from_a_failure(tmp_path: Path, body: str, lost: bool) -> None:
     outcome = CommandRemoteNodes().apply(node(tmp_path, f"{body}; sys.exit(20)"), {}, (), 20.0)
     assert (outcome.code, outcome.lost_race) == (20, lost)
+
+
+def test_boards_change_one_after_the_other(tmp_path: Path) -> None:
+    busy = tmp_path / "busy"
+    body = f"import os; os.mkdir({str(busy)!r}); time.sleep(0.2); os.rmdir({str(busy)!r})"
+    hosts, host = CommandRemoteNodes(), node(tmp_path, body)
+    with ThreadPoolExecutor(3) as threads:
+        found = [threads.submit(hosts.apply, host, {}, ("--slots",), 20.0) for _ in range(3)]
+        assert [each.result().code for each in found] == [0, 0, 0], "none found another one busy"
 
 
 AT_ONCE = """

@@ -75,6 +75,7 @@ records:
   keep: {1g.5gb: -1}
   idle: soon
   way: magic
+- {nodes: c, options: [--slots]}
 - nodes: a
   options: --conf-dir /etc
   modes: yes please
@@ -100,6 +101,7 @@ partitions:
         "'way' is one of",
         "the node a is in two entries",
         "'options' must be a list of words",
+        "use the key 'slots: true'",
         "'modes' is true or false",
         "lacks the key 'nodes'",
         "lacks the key 'host'",
