@@ -52,8 +52,8 @@ sandbox-machines: $(VENV)/.clusters   ## the same cluster, kept running for you 
 demo-slurm: $(VENV)/.demo   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
 	@$(RUN) $(BIN)/python tools/sandbox_slurm.py
 
-sandbox-slurm: $(VENV)/.demo   ## a shell on a host of the same Slurm (STATIC=1: of slurm.conf), which ends with the shell
-	@$(RUN) $(BIN)/python tools/sandbox_slurm.py --shell $(if $(STATIC),--static)
+sandbox-slurm: $(VENV)/.demo   ## a shell on a host of the same Slurm (BOARDS=1: one that can become a slot board), which ends with the shell
+	@$(RUN) $(BIN)/python tools/sandbox_slurm.py --shell $(if $(BOARDS),--boards)
 
 check: $(VENV)/.dev   ## format, lint, types, import contracts, plain English
 	@$(BIN)/ruff format --check --quiet .

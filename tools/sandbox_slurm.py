@@ -1,6 +1,6 @@
 """``make demo-slurm``: a private, real Slurm with two simulated hosts, whose layouts follow the jobs.
 
-``make sandbox-slurm`` opens a shell on the first host of such a Slurm, and ends it with the shell. With ``STATIC=1``
+``make sandbox-slurm`` opens a shell on the first host of such a Slurm, and ends it with the shell. With ``BOARDS=1``
 this host is a node of slurm.conf, which can become a slot board.
 
 It uses the installed release of Slurm, else Debian 13's from ``make slurm-trixie``. It does not read or change this
@@ -31,9 +31,9 @@ from tools.demo_terminal import show  # noqa: E402
 from system.containers.podman import Podman, python, unusable  # noqa: E402
 from system.slurm.applying import Host  # noqa: E402
 from system.slurm.bed import Bed  # noqa: E402
+from system.slurm.boarded import BoardCluster  # noqa: E402
 from system.slurm.demanded import Cluster, counted  # noqa: E402
 from system.slurm.release import OLD, RELEASES, Release  # noqa: E402
-from system.slurm.slotted import whole_host  # noqa: E402
 
 SHOW = "sinfo -N -h -o '%N  %.10T  %G'"
 SEED = {
@@ -214,15 +214,13 @@ def _container(box: Story, engine: Podman) -> None:
     assert "reservation" not in box.run("aliquot docker list", env=env), "the container is gone, its device is not free"
 
 
-def type_in(bed: Bed, host: Host, settings: Path | None) -> int:
-    """Open a shell on a host, in a folder with a batch script. Returns its exit code.
-
-    ``settings`` are those of the controller, if there may be one.
+def type_in(bed: Bed, host: Host, settings: Path) -> int:
+    """Open a shell on a host, in a folder with a batch script. Returns its exit code. ``settings`` are those of the
+    controller.
     """
     folder = bed.folder / "out"
     (folder / "train.sh").write_text("#!/bin/sh\nsleep 600\n")
-    if settings is not None:
-        bed.ok("cp", str(settings), "/etc/aliquot/slurm.yaml")
+    bed.ok("cp", str(settings), "/etc/aliquot/slurm.yaml")
     print("# this shell runs on the host n1; exit ends everything")
     print("# here /etc/slurm and /etc/aliquot are those of this Slurm; this host's own stay", flush=True)
     env = bed.env | host.env | {"SLURMD_NODENAME": host.name, "PS1": "n1# "}
@@ -237,7 +235,7 @@ def _stopped(number: int, _: object) -> NoReturn:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shell", action="store_true", help="open a shell in the Slurm, in place of the story")
-    parser.add_argument("--static", action="store_true", help="with --shell: the host is a node of slurm.conf")
+    parser.add_argument("--boards", action="store_true", help="with --shell: the host can become a slot board")
     options = parser.parse_args()
     release = next((r for r in RELEASES if not r.missing), None)
     if release is None:
@@ -250,8 +248,9 @@ def main() -> int:
     bed = (NamedBed if options.shell else Bed)(release, folder)
     try:
         print("# a private Slurm starts, and two simulated hosts with it", flush=True)
-        if options.static:
-            return type_in(bed, whole_host(bed), None)
+        if options.boards:
+            boards = BoardCluster(bed, board=False)
+            return type_in(bed, boards.host, boards.settings)
         cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic" if options.shell else "")
         print(f"# {bed.ok('scontrol', '-V').strip()}", flush=True)
         if options.shell:

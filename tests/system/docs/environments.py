@@ -6,7 +6,7 @@
 - ``machines``: the cluster of ``make sandbox-machines``
 - ``api``: an empty API server
 - ``slurm``: a real Slurm with the dynamic nodes ``n1`` and ``n2``, with two simulated A100 each
-- ``slurm static``: the same with ``n1`` in slurm.conf, and ``n2`` without GPUs
+- ``slurm boards``: a real Slurm with ``n1`` in slurm.conf, which can become a slot board
 - ``libvirt TEMPLATE``: a real libvirtd on a simulated host
 - ``podman TEMPLATE``: Podman with a simulated node
 

@@ -186,7 +186,7 @@ def test_a_shell_on_a_private_slurm() -> None:
 @pytest.mark.long(about=["tools/sandbox_slurm", "tests/system/slurm/slotted"])
 def test_a_shell_on_a_node_of_slurm_conf_that_becomes_a_slot_board() -> None:
     lines = ("aliquot slurm apply --slots", "sinfo -N -h -n n1 -o %G", "exit 7")
-    done = ran(sys.executable, "tools/sandbox_slurm.py", "--shell", "--static", stdin="\n".join(lines) + "\n")
+    done = ran(sys.executable, "tools/sandbox_slurm.py", "--shell", "--boards", stdin="\n".join(lines) + "\n")
     assert done.returncode == 7, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "gpu:a100_7g.40gb:2,gpu:pad:13"
 

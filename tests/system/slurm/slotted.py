@@ -67,14 +67,6 @@ def slot_host(bed: Bed, *, gpus: int = 2, constrain: bool = False, more: str = "
     return SlotHost(bed, template=f"a100-sxm4-40gb*{gpus}")
 
 
-def whole_host(bed: Bed, *, gpus: int = 2) -> SlotHost:
-    """Start a cluster whose node n1 has a line in slurm.conf and one ``7g.40gb`` on each GPU, and no slot board yet."""
-    host = slot_host(bed, gpus=gpus)
-    host.applied("--gpu", f"0-{gpus - 1}", "--mig", "7g.40gb")
-    until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
-    return host
-
-
 def adopted(bed: Bed, *words: str, **more: Any) -> SlotHost:
     """Start a cluster whose node n1 is a slot board. ``words`` request its layout; default: 7g.40gb on each GPU."""
     host = slot_host(bed, **more)
