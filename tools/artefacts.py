@@ -109,9 +109,6 @@ cdi list -o json
 ~ slurm render
 ~ slurm render -o json
 ~ slurm check -o json
-slurm families -o json
-slurm helper -o json
-~ slurm siblings -o json
 ~ slurm demand -o json
 ~ slurm apply -o json
 ~ slurm dcgm list -o json

@@ -73,7 +73,6 @@ VALUES: dict[str, Any] = {
         "change": {"settings": {"name": "n1"}, "desired": {"gpus": [{"pci": "0000:01:00.0", "mig": True}]}},
         "steps": [["drain", 1.5]],
     },
-    "claim": {"record": "n1-1g", "resting": ["Name=gpu Type=a100_1g.5gb File=/dev/null"]},
     "history": {
         "cuts": [{"when": 5.0, "record": "n0", "jobs": [1, 2], "user": "ann"}],
         "failures": {"n1": {"when": 6.0, "times": 2, "why": "no"}},
@@ -110,14 +109,6 @@ assert named(usage, "UsageRecord", "Record")(folder, folder).write(history)
 change = module("slurm.node.change_record", "agent.slurm.record")
 record = msgspec.convert(values["change"], named(change, "ChangeRecord", "Record"))
 named(change, "ChangeRecordFile", "RecordFile")(folder, "n1").write(record)
-claim = module("slurm.node.cloud_claim", "agent.slurm.claim")
-made = msgspec.convert(values["claim"], named(claim, "CloudClaim", "Claim"))
-folders = types.SimpleNamespace(simulated=False, run=folder)
-world = types.SimpleNamespace(places=folders, folders=folders)
-if hasattr(claim, "file"):
-    claim.file(world).save(made)
-else:
-    claim.put(claim.path(world), msgspec.json.encode(made), 0o644)
 history = module("slurm.controller.history", "controller.slurm.history")
 cuts = msgspec.convert(values["history"], named(history, "SlurmHistory", "History"), strict=False)
 history.write(os.path.join(folder, "slurm-controller.json"), cuts)

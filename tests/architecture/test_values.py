@@ -86,7 +86,6 @@ SEARCHED = {
     "slurm/controller/limits.py": "the reasons of Slurm's nodes",
     "slurm/controller/models.py": "the reasons of Slurm's nodes",
     "slurm/controller/waiting_step.py": "the reasons of Slurm's nodes",
-    "slurm/layouts/cloud_siblings.py": "the reasons of Slurm's nodes",
     "slurm/node/request.py": "the reasons of Slurm's nodes",
     # No sentences
     "cli/framework/error_output.py": "the lines of a detail",

@@ -288,8 +288,6 @@ TYPED = (
     "docker run-args 1g.5gb*{} --no-reserve",
     "libvirt xml --vgpu A2-4Q:{}",
     "slurm render --node-name n[1-{}]",
-    "slurm families --layout {}x1g.5gb",
-    "slurm families --layout 1g.5gb:{}",
     "catalog show {}",
     "plan -f {}",
 )

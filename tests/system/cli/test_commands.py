@@ -211,7 +211,6 @@ def test_help_names_the_extra_that_a_verb_needs(run: Run, monkeypatch: pytest.Mo
         ("history --most 3", "history --limit 3"),
         ("capacity --ask a/b", "capacity --request a/b"),
         ("slurm apply --offers 0 --offers=1", "slurm apply --capacity 0 --capacity=1"),
-        ("slurm siblings --reach 'ssh {host}'", "slurm siblings --via 'ssh {host}'"),
         ("slurm controller -f x --withdraw", "slurm controller -f x --remove"),
         ("cdi generate --output a.yaml", "cdi generate --out a.yaml"),
         ("cdi generate --output=a.yaml --format json", "cdi generate --out a.yaml -o json"),
@@ -228,7 +227,7 @@ def test_a_previous_spelling_is_an_alias(old: str, new: str) -> None:
 
 def test_a_previous_spelling_is_shown_nowhere(run: Run) -> None:
     previous = {alias for _, command in leaves() for option in command.options for alias in option.aliases}
-    assert {"--node", "--offers", "--most", "--reach", "--withdraw", "--ask"} <= previous
+    assert {"--node", "--offers", "--most", "--withdraw", "--ask"} <= previous
     texts = [run(*path, "--help").out for path, _ in leaves()] + [run("completion", "bash").out]
     texts.append((ROOT / "docs/cli.md").read_text())
     known = {name for _, command in leaves() for option in command.options for name in option.names}

@@ -47,8 +47,6 @@ REFUSED = [
     ("apply --dry-run --gpu 0 --mig 1g.5gb", 2, "unrecognized arguments: --dry-run", "aliquot plan --help"),
     ("plan --polcy wait --gpu 0 --mig 1g.5gb", 2, "did you mean --policy?", "aliquot plan --help"),
     ("export --label=", 2, "--label is empty", "aliquot export --help"),
-    ("slurm families --slurm x", 2, "--slurm: invalid release 'x'", "aliquot slurm families --help"),
-    ("slurm siblings", 2, "no layout is given: give one --layout for each record", "aliquot slurm families"),
     ("slurm node --node-name a/b", 2, "'a/b': use letters, digits, '.', '_' or '-'", "aliquot slurm node --help"),
     ("slurm controller -f settings.yaml --listen x", 2, "invalid listen address", "aliquot slurm controller --help"),
     ("sim fault x", 2, "no fault 'x'; there are: busy", "aliquot sim fault --help"),
@@ -72,4 +70,3 @@ def test_a_mistake_is_answered_with_a_command(
 def test_a_redirection_in_a_next_command_is_not_quoted() -> None:
     assert addressed("aliquot show -o json > n1.json") == "aliquot show -o json > n1.json"
     assert addressed("aliquot show -o json > n1.json", "one") == "aliquot show -o json --sim one > n1.json"
-    assert addressed("aliquot slurm siblings -o json > FILE") == "aliquot slurm siblings -o json > FILE"

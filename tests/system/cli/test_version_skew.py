@@ -14,8 +14,7 @@ import tarfile
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -36,8 +35,7 @@ from aliquot.node.holders.reservations import ReservationFile
 from aliquot.node.usage_tracker import UsageRecord as UsageRecord
 from aliquot.sim import lifecycle as control
 from aliquot.slurm.controller import history
-from aliquot.slurm.node import change_record, cloud_claim
-from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node import change_record
 
 from .conftest import Run
 
@@ -130,8 +128,6 @@ def test_the_other_state_files_are_understood(release: str, tmp_path: Path) -> N
     assert UsageRecord(folder, folder).load() == msgspec.convert(wanted["usage"], UsageHistory)
     change = change_record.ChangeRecordFile(folder, "n1").read()
     assert change == msgspec.convert(wanted["change"], change_record.ChangeRecord)
-    environment = cast(SlurmChangeContext, SimpleNamespace(folders=SimpleNamespace(simulated=False, run=folder)))
-    assert cloud_claim.read(environment) == msgspec.convert(wanted["claim"], cloud_claim.CloudClaim)
     kept = msgspec.convert(wanted["history"], history.SlurmHistory, strict=False)
     assert history.read(os.path.join(folder, "slurm-controller.json")) == (kept, "")
     assert state_store.unreadable == {}

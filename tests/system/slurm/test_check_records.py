@@ -1,14 +1,11 @@
-"""Findings about CLOUD records and cores, compared with what the real Slurm makes of the same files."""
+"""Findings about CLOUD nodes and cores, compared with what the real Slurm makes of the same files."""
 
 from __future__ import annotations
 
 import msgspec
 
-from aliquot.slurm.files import managed_block as block
-
 from .applying import Host
 from .bed import Bed, until
-from .test_cloud import ONES, THREES, A, Cloud
 
 PARTITION = "PartitionName=all Nodes=ALL Default=YES"
 
@@ -22,37 +19,17 @@ def reported(bed: Bed, host: Host | None, *words: str) -> list[str]:
     return [f"{f['severity']} {f['rule']}" for f in found if f["rule"] not in ("OPEN_DEVICES", "NO_TASK_PROLOG")]
 
 
-def test_the_files_of_siblings_are_right_to_check_at_rest_and_at_work(bed: Bed) -> None:
-    cloud = Cloud(bed)
-    files, here = ("--files-only",), ("--node-name", THREES, "--dev-root", "/")
-    assert reported(bed, None, *files) == []
-    assert reported(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"], "no record is open yet"
-    assert cloud.open(THREES).code == 0
-    assert reported(bed, None, "--live", *files) == []
-    job = bed.submit("sleep 60", f"--gres={A}:1")
-    until(lambda: bed.job(job.out, "JobState") == "RUNNING", cloud.words, 90)
-    assert reported(bed, None, "--live", *files) == []
-    assert reported(bed, cloud.host, "--live", *here) == []
-    bed.ok("scontrol", "update", f"nodename={ONES}", "state=resume")
-    assert reported(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"]
-    bed.ok("scancel", job.out)
-
-
-def test_a_cloud_record_whose_lines_have_no_files_is_invalid_when_it_registers(bed: Bed) -> None:
-    cloud = Cloud(bed)
-    gres = bed.etc / "gres.conf"
-    mine = block.block_of(gres.read_text(), THREES)
-    assert mine
-    (line,) = mine.lines
-    assert line.endswith(" File=/dev/aliquot-absent[0-1]")
-    body = (line.replace("File=/dev/aliquot-absent[0-1]", "Count=2"),)
-    gres.write_text(block.replace_block(gres.read_text(), THREES, body))
+def test_a_cloud_node_whose_lines_have_no_files_is_invalid_when_it_registers(bed: Bed) -> None:
+    resume = bed.folder / "resume.sh"
+    resume.write_text(f'#!/bin/sh\nexec slurmd -b -N "$1" -L {bed.logs}/"$1".log\n')
+    resume.chmod(0o755)
+    power = f"ResumeProgram={resume}\nSuspendProgram=/bin/true\nSuspendTime=600\nResumeTimeout=60\nSuspendTimeout=5"
+    node = bed.node("c1", "CPUs=1 RealMemory=1000 State=CLOUD Gres=gpu:a100:2")
+    bed.conf(f"{node}\n{PARTITION}", more=power, gres="NodeName=c1 Name=gpu Type=a100 Count=2\n")
     assert reported(bed, None, "--files-only") == ["error CLOUD_NO_FILE"]
-    bed.stop("slurmctld")
     bed.controller()
-    assert cloud.open(THREES).code == 0
-    bed.submit("true", f"--gres={A}:1")
-    until(lambda: "INVALID_REG" in bed.state(THREES), cloud.words, 90)
+    bed.submit("true", "--gres=gpu:a100:1")
+    until(lambda: "INVALID_REG" in bed.state("c1"), lambda: bed.state("c1"), 60)
 
 
 def test_cores_that_a_node_lacks(bed: Bed) -> None:

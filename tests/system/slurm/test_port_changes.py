@@ -137,7 +137,6 @@ def test_only_one_node_is_ever_named(cluster: Cluster, slurm: Slurm, name: str) 
         lambda: slurm.note(name, "x"),
         lambda: slurm.features(name, ("x",)),
         lambda: slurm.delete(name),
-        lambda: slurm.power(name, False),
         lambda: slurm.node(name),
     )
     for change in changes:
@@ -160,18 +159,6 @@ def test_requeued(cluster: Cluster, slurm: Slurm) -> None:
         assert [j.state for j in slurm.jobs("n1")] == ["RUNNING"]
     finally:
         cluster.cancel(job, stays)
-
-
-@pytest.mark.parametrize("way", ["text", "rest"])
-def test_powered_up(cluster: Cluster, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "rest" and not cluster.bed.release.chrooted:
-        return  # slurmrestd of 22.05 cannot change nodes: it uses the text transport, and slowly
-    monkeypatch.setenv("PATH", str(cluster.bin), prepend=":")
-    slurm = cluster.ask(way)
-    slurm.power("cl1", True)
-    until(lambda: bool({"POWERING_UP", "POWER_UP"} & slurm.node("cl1").states), "it is not powered up")
-    slurm.power("cl1", False)
-    until(lambda: bool({"POWER_DOWN", "POWERING_DOWN", "POWERED_DOWN"} & slurm.node("cl1").states), "it stays up")
 
 
 def test_files_are_read_again(cluster: Cluster, slurm: Slurm) -> None:

@@ -20,9 +20,6 @@ from system.systemd.conftest import SystemdHost
 
 ROOT = Path(__file__).resolve().parents[3]
 UNITS = {path.stem: path for path in sorted((ROOT / "deploy").glob("*/*.service"))}
-RUNS_JOBS = "aliquot-slurmd@"
-"""The unit of slurmd: users' jobs would inherit every restriction."""
-RESTRICTED = [name for name in UNITS if name != RUNS_JOBS]
 
 GPUS = {"SYS_ADMIN", "SYS_PTRACE", "MKNOD"}
 CHANGES = GPUS | {"SYS_MODULE"}
@@ -43,11 +40,10 @@ MAY: dict[str, tuple[set[str], set[str], set[str]]] = {
 
 
 def test_every_unit_is_looked_at() -> None:
-    assert set(MAY) == set(RESTRICTED)
-    assert "Nothing is restricted here" in UNITS[RUNS_JOBS].read_text()
+    assert set(MAY) == set(UNITS)
 
 
-@pytest.mark.parametrize("name", RESTRICTED)
+@pytest.mark.parametrize("name", UNITS)
 def test_a_unit_is_exposed_less_than_5(name: str) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze (apt-get install systemd)")
@@ -59,7 +55,7 @@ def test_a_unit_is_exposed_less_than_5(name: str) -> None:
     assert done.returncode == 0, done.stdout[-200:]
 
 
-@pytest.mark.parametrize("name", RESTRICTED)
+@pytest.mark.parametrize("name", UNITS)
 def test_a_unit_starts_aliquot_by_its_path(name: str) -> None:
     # An environment file may set PATH, so the unit does not use it.
     (start,) = re.findall(r"(?m)^ExecStart=(\S+)", UNITS[name].read_text())

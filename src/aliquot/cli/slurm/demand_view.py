@@ -72,9 +72,6 @@ def _changes(observation: SlurmObservation, decision: SlurmDecision) -> Iterator
         yield f"{repartition.node_name}: the controller would {change}; it would offer {offered}"
         yield from _gpu_changes(states[repartition.node_name], repartition)
         yield f"  for      {repartition.jobs_text}"
-    for swap in decision.swaps:
-        jobs = ", ".join(map(str, swap.jobs))
-        yield f"{swap.host}: the controller would open {swap.node_name} for job {jobs}"
     for drain in decision.drains:
         yield f"{drain.node_name}: the controller would drain it for job {drain.job}"
 
@@ -91,8 +88,6 @@ def _gpu_changes(state: SlurmNodeState, repartition: Repartition) -> Iterator[st
 
 def _problem(state: SlurmNodeState, now: float) -> Iterator[str]:
     """Yield the lines about a node that cannot be changed now, whichever job waits."""
-    if state.cloud:
-        return
     if state.shut:
         yield f"{state.name}: {state.shut}"
     elif state.failure:

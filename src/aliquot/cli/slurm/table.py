@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aliquot.cli.framework.command_model import EVERYWHERE, OUTPUT, CliCommand, CommandOption
 from aliquot.cli.slurm.table_apply import APPLYING
-from aliquot.cli.slurm.table_cloud import CLOUD
 from aliquot.cli.slurm.table_render import DCGM, RENDER, TASK_PROLOG
 from aliquot.cli.slurm.table_users import USERS
 
@@ -120,5 +119,5 @@ SLURM = CliCommand(
     "slurm",
     "configure and change GPUs of Slurm nodes: gres.conf, checks, layouts on demand",
     text="Uses Slurm's own commands, or slurmrestd (ALIQUOT_SLURM=commands|rest|URL).",
-    children=(RENDER, CHECK, *APPLYING, CONTROLLER, DEMAND, *USERS, *CLOUD, TASK_PROLOG, DCGM),
+    children=(RENDER, CHECK, *APPLYING, CONTROLLER, DEMAND, *USERS, TASK_PROLOG, DCGM),
 )

@@ -39,7 +39,7 @@ RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     host_gpus.numbered,
     host_gpus.compared,
     features.changeable,
-    features.siblings,
+    features.cloud,
     settings.edited_blocks,
     live.nodes,
     script.scripts,

@@ -12,7 +12,6 @@ from aliquot.slurm.check.minors import MigCapability
 from aliquot.slurm.conf.gres import GresLine
 from aliquot.slurm.conf.hosts import expand_leniently
 from aliquot.slurm.conf.statements import ConfLocation
-from aliquot.slurm.layouts import cloud_nodes as cloud
 
 _RENDER = "aliquot slurm render"
 
@@ -203,12 +202,9 @@ def _mig_files(gpu: str) -> str:
 
 
 def missing(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Report device files that this host lacks: slurmd waits 20 seconds for each, and does not start.
-
-    Placeholder files, which stand for the devices of a CLOUD record while its layout is not applied, never exist.
-    """
+    """Report device files that this host lacks: slurmd waits 20 seconds for each, and does not start."""
     for line in inputs.gpu_lines if inputs.local_node else ():
-        gone = [file for file in line.files if file in inputs.absent and not file.startswith(cloud.ABSENT)]
+        gone = [file for file in line.files if file in inputs.absent]
         if gone and line.serves(inputs.local_node):
             sentence = f"{gone[0]} does not exist" + (f" (and {len(gone) - 1} more)" if len(gone) > 1 else "")
             yield error(

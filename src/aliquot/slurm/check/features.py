@@ -1,8 +1,9 @@
-"""Rules for layouts as features: node_features/helpers, and CLOUD records of one host, of which one may be open."""
+"""Rules for the features that a site's own program changes (node_features/helpers), and for CLOUD nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -11,13 +12,12 @@ from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, err
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import entries
 from aliquot.slurm.conf.statements import Conf, ConfStatement
-from aliquot.slurm.layouts import cloud_nodes as cloud
-from aliquot.slurm.layouts import cloud_siblings as records
-from aliquot.slurm.layouts import families
 
 _NODES_SINCE = Version(23, 2)
 _REBOOTLESS_SINCE = Version(24, 5)
-_SIBLINGS = "aliquot slurm siblings"
+_FEATURE = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=]*")
+_LAYOUT = "mig_"
+"""The beginning of features that name the layout of a GPU: ``mig_2x3g.20gb``."""
 SHORTEST_S = 60
 """Creating an instance takes seconds, and a helper that Slurm kills leaves the node DOWN. Slurm's default is 10."""
 
@@ -29,9 +29,9 @@ def changeable(inputs: CheckInput) -> Iterator[SlurmFinding]:
     for statement in inputs.helpers.headed("Feature", "NodeName"):
         yield from _form(inputs, statement)
         for name in features(statement):
-            if not families.is_valid_feature(name):
+            if not _FEATURE.fullmatch(name):
                 sentence = f"invalid feature name {name}: use a letter, _ or =, then letters, digits, _ . ="
-                yield error("FEATURE_NAME", statement.location, sentence, f"use {families.encode_profile(name)}")
+                yield error("FEATURE_NAME", statement.location, sentence, f"use {re.sub('[^A-Za-z0-9_.=]', '.', name)}")
     yield from _times(inputs, inputs.helpers)
     yield from _counts(inputs, inputs.helpers)
     yield from _plugin(inputs, inputs.helpers)
@@ -103,58 +103,27 @@ def _counts(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
             words = ", ".join(f"{name} {number}" for name, number in numbers.items())
             sentence = f"these layouts have different numbers of devices ({words}): after a change the node is INVALID"
             fix = "use layouts with the same number of devices"
-            yield error("FAMILY_COUNT", statement.location, sentence, fix, "aliquot slurm families")
+            yield error("FAMILY_COUNT", statement.location, sentence, fix)
 
 
 def devices(feature: str) -> int:
-    """Return the number of devices that a GPU has in the layout of a feature of ours (``mig_2x3g.20gb``), else 0."""
-    if not feature.startswith(families.PREFIX):
+    """Return the number of devices that a GPU has in the layout of a feature (``mig_2x3g.20gb``), else 0."""
+    if not feature.startswith(_LAYOUT):
         return 0
-    parts = [part.partition("x") for part in feature.removeprefix(families.PREFIX).split("_")]
+    parts = [part.partition("x") for part in feature.removeprefix(_LAYOUT).split("_")]
     fits = all(decimal(number) is not None and "g." in rest for number, _, rest in parts)
     return sum(int(number) for number, _, _ in parts) if fits else 0
 
 
-def siblings(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Check CLOUD records.
-
-    Records of one host have the same GPUs, so at most one may be open. slurmctld counts the devices of each record from
-    gres.conf before any slurmd registers.
-    """
-    if inputs.slurm is None:
-        return
-    hosts = records.hosts_of(inputs.slurm)
-    for host, names in _open_siblings(inputs, hosts).items():
-        words = ", ".join(names)
-        sentence = f"{words} are open records of one host ({host}): two jobs at once would start both"
-        command = f'scontrol update nodename={names[1]} state=drain reason="{records.OURS}another layout is up"'
-        location = inputs.line_of[names[1]].statement.location
-        yield error("SIBLINGS_OPEN", location, sentence, "drain all but one", command)
-    yield from _ports(inputs, hosts)
-    for group in inputs.groups:
+def cloud(inputs: CheckInput) -> Iterator[SlurmFinding]:
+    """Check CLOUD nodes: slurmctld counts their devices from gres.conf before any slurmd registers."""
+    for group in inputs.groups if inputs.slurm else ():
         for finding in _counted(inputs, group):
             yield msgspec.structs.replace(finding, nodes=group.names)
 
 
-def _open_siblings(inputs: CheckInput, hosts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    return records.breaches(records.groups(inputs.live.nodes, hosts)) if inputs.live else {}
-
-
-def _ports(inputs: CheckInput, hosts: Mapping[str, str]) -> Iterator[SlurmFinding]:
-    seen: dict[tuple[str, str], str] = {}
-    for line in inputs.node_lines:
-        for name in line.names if entries(line.get("Gres")) else ():
-            address = hosts.get(name, ""), line.get("Port")
-            if not address[0]:
-                continue
-            if address in seen and len(line.names) == 1:
-                sentence = f"{name} and {seen[address]} have the same host and port: slurmctld mixes them up"
-                yield error("SIBLINGS_PORT", line.statement.location, sentence, "give each record its own Port=")
-            seen.setdefault(address, name)
-
-
 def _counted(inputs: CheckInput, group: NodeGroup) -> Iterator[SlurmFinding]:
-    """Report CLOUD records without ``File=``: slurmctld counts their devices by files, which need not exist."""
+    """Report CLOUD nodes without ``File=``: slurmctld counts their devices by files, which need not exist."""
     pair = group.line.pair("Gres") if group.line and group.line.cloud else None
     if pair is None or not any(e.count for e in entries(pair.value)) or any(line.files for line in group.gres):
         return
@@ -162,8 +131,8 @@ def _counted(inputs: CheckInput, group: NodeGroup) -> Iterator[SlurmFinding]:
     if detect and detect.value.lower() != "off":
         return  # AUTODETECT_CLOUD
     sentence = (
-        f"Gres={pair.value} of a CLOUD record, but gres.conf has no line with File= for it: slurmctld counts 0, "
+        f"Gres={pair.value} of a CLOUD node, but gres.conf has no line with File= for it: slurmctld counts 0, "
         "and the node is INVALID if it registers while a job waits"
     )
-    fix = f"write lines with File={cloud.ABSENT}0 and so on until its layout is applied"
-    yield error("CLOUD_NO_FILE", pair.location, sentence, fix, _SIBLINGS)
+    fix = "write a line with File= for each device"
+    yield error("CLOUD_NO_FILE", pair.location, sentence, fix)

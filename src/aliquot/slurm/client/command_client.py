@@ -235,9 +235,6 @@ class ScontrolClient:
     def reconfigure(self) -> None:
         self._ok("have Slurm read its files again", "reconfigure")
 
-    def power(self, name: str, up: bool) -> None:
-        self._update(f"power {'up' if up else 'down'} {name}", name, f"state=power_{'up' if up else 'down'}")
-
     def _nodes(self, purpose: str, *what: str) -> tuple[SlurmNode, ...]:
         words = ("--all", "--future", "--detail", "show", *what)
         found = self._document(purpose, "scontrol", *words, "--json")

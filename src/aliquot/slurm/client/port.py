@@ -125,7 +125,3 @@ class Slurm(Protocol):
     def reconfigure(self) -> None:
         """Let slurmctld, and from 23.11 every daemon, read its files again. Success proves little: check the result."""
         ...
-
-    def power(self, name: str, up: bool) -> None:
-        """Start or stop a CLOUD record through the power saving programs."""
-        ...

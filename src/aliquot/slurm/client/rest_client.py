@@ -158,12 +158,6 @@ class SlurmRestClient:
         self._request(purpose, "GET", "/reconfigure")
         return None
 
-    def power(self, name: str, up: bool) -> None:
-        direction = "up" if up else "down"
-        self._update(
-            f"power {direction} {name}", name, {"state": [f"POWER_{direction.upper()}"]}, lambda c: c.power(name, up)
-        )
-
     def _update(self, purpose: str, name: str, body: dict[str, Any], other: Callable[[ScontrolClient], None]) -> None:
         check_name(name, purpose)
         if not self._has("post", _NODE):

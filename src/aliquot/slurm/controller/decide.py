@@ -8,13 +8,11 @@ repartitioned.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from aliquot.errors import Message
-from aliquot.slurm.controller import limits as closed
-from aliquot.slurm.controller import sibling_groups as cloud
 from aliquot.slurm.controller.candidates import Candidates
 from aliquot.slurm.controller.coverage import FreeDevices
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
@@ -27,8 +25,7 @@ from aliquot.slurm.controller.models import (
     SlurmNodeState,
     SlurmState,
 )
-from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
-from aliquot.slurm.controller.sibling_groups import SiblingSwap
+from aliquot.slurm.controller.settings import SlurmControllerSettings
 from aliquot.slurm.controller.slot_boards import SOON_S
 from aliquot.slurm.controller.waiting_step import waiting_step
 
@@ -55,7 +52,6 @@ class _Round:
         self.verdicts: dict[int, JobVerdict] = {}
         self.covered: list[int] = []
         self.drains: list[NodeDrain] = []
-        self.swaps: list[SiblingSwap] = []
         self._devices = FreeDevices(state.node_states)
         self._suited: dict[int, int] = {}
         self._served: set[int] = set()
@@ -82,7 +78,7 @@ class _Round:
             r.name for r in self.state.node_states if r.waiting and not r.shut and r.name not in draining_or_changing
         )
         ordered = tuple(self.verdicts[job] for job in sorted(self.verdicts))
-        return SlurmDecision(repartitions, tuple(self.swaps), tuple(self.drains), resume, tuple(self.covered), ordered)
+        return SlurmDecision(repartitions, tuple(self.drains), resume, tuple(self.covered), ordered)
 
     def _set_verdict(
         self,
@@ -178,15 +174,12 @@ class _Round:
                 soon,
             )
             return
-        served, lines = self._repartition([r for r in self.state.node_states if not r.cloud], demand, chosen)
-        if served == demand.copies:
-            return
-        lines += self._swap(demand)
-        if demand.job not in self.verdicts and demand.job not in self._served:
+        served, lines = self._repartition(self.state.node_states, demand, chosen)
+        if served < demand.copies and demand.job not in self._served:
             self._patience(demand, chosen, lines)
 
     def _repartition(
-        self, node_states: list[SlurmNodeState], demand: JobDemand, chosen: Candidates
+        self, node_states: Sequence[SlurmNodeState], demand: JobDemand, chosen: Candidates
     ) -> tuple[int, tuple[str, ...]]:
         """Choose nodes to repartition for a job.
 
@@ -203,37 +196,6 @@ class _Round:
         if served:
             self._served.add(demand.job)
         return served, tuple(f"{name}: {text}" for name, text in why.items() if text)
-
-    def _swap(self, demand: JobDemand) -> tuple[str, ...]:
-        """Choose another CLOUD record of a host for a job. Returns the reasons why others are not chosen."""
-        taken = {s.host for s in self.swaps}
-        groups = [g for g in self.state.groups if g.host not in taken]
-        soon = cloud.opening_node(groups, demand)
-        if soon and demand.nodes == 1:
-            self._set_verdict(demand.job, "cut", f"the controller is opening {soon}, which suits it", (soon,))
-            return ()
-        found: list[SiblingSwap] = []
-        why = []
-        for group in groups:
-            nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, demand)]
-            suits = [n for n in nodes if not mismatch(SlurmNodeState(ManagedNode(n.name), n), demand)]
-            first = {name: found[0].demand for name, found in self._devices.promised.items()}
-            promised = [name for name in first if closed.promise_blocker(name, first, demand)]
-            reason = cloud.blocker(group, promised, self.now) if suits else "none of its records suits the job"
-            if reason:
-                why.append(f"{group.host}: {reason}")
-            else:
-                found.append(SiblingSwap(group.host, min(n.name for n in suits), (demand.job,), demand.user))
-        mine = sum(user == demand.user for _, user in self.state.causes) + sum(
-            s.user == demand.user for s in self.swaps
-        )
-        if demand.user and mine + demand.nodes > closed.share(self.settings.per_hour):
-            return (*why, closed.user_share_text(demand.user, mine))
-        if len(found) >= demand.nodes and self.state.recent + len(self.swaps) + demand.nodes <= self.settings.per_hour:
-            self.swaps += found[: demand.nodes]
-            names = [s.node_name for s in found[: demand.nodes]]
-            self._set_verdict(demand.job, "cut", f"the controller opens {', '.join(names)} for it", names)
-        return tuple(why)
 
     def _patience(self, demand: JobDemand, chosen: Candidates, lines: tuple[str, ...]) -> None:
         """Drain a busy node for a job that has waited long.

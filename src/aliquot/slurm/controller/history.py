@@ -57,8 +57,6 @@ class SlurmHistory(msgspec.Struct, frozen=True):
     """Since when free devices have suited a job."""
     stuck: dict[int, float] = {}
     """When a job was found that did not start although devices suited it."""
-    swaps: dict[str, str] = {}
-    """The CLOUD record of each host that should be open."""
 
     def recent(self, now: float, node_name: str = "") -> int:
         """Return the number of changes in the last hour, of one node or of all."""
@@ -111,11 +109,6 @@ class SlurmHistory(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self, changes=(*self.changes, StartedChange(now, node_name, jobs, user)), idle=idle
         )
-
-    def with_swap(self, now: float, host: str, node_name: str, jobs: tuple[int, ...], user: str = "") -> SlurmHistory:
-        """Return the history after choosing another CLOUD record of a host."""
-        made = self.with_change(now, host, jobs, user)
-        return msgspec.structs.replace(made, swaps={**self.swaps, host: node_name})
 
     def with_success(self, node_name: str) -> SlurmHistory:
         return msgspec.structs.replace(self, failures={k: v for k, v in self.failures.items() if k != node_name})

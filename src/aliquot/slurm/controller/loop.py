@@ -15,7 +15,6 @@ import msgspec
 
 from aliquot.slurm.client.cluster_claim import require_own
 from aliquot.slurm.client.models import SlurmJob, SlurmNode
-from aliquot.slurm.controller import cloud_switch as swapping
 from aliquot.slurm.controller import drains
 from aliquot.slurm.controller.decide import decide, types_text
 from aliquot.slurm.controller.history import SlurmHistory
@@ -104,21 +103,18 @@ class SlurmController:
         on_nodes = _jobs_by_node(jobs)
         busy = {name: len(found) for name, found in on_nodes.items()}
         self._query_nodes(by_name, busy, now)
-        groups = swapping.groups(self.settings, by_name, busy, self.history, now)
         node_states = [
             self._node_state(h, by_name.get(h.name), on_nodes.get(h.name, ()), now) for h in self.settings.hosts
         ]
         queue = job_queue(jobs, partitions, self.settings.layouts, now)
         idle = [r.name for r in node_states if not r.jobs and not r.shut and r.node is not None and r.node.answers]
-        idle += [g.host for g in groups if not g.jobs]
         self.history = self.history.with_observation(now, idle, {j.id for j in jobs if j.pending})
         state = SlurmState(
-            node_states=(*(self._with_history(r) for r in node_states), *swapping.node_states(groups, busy)),
+            node_states=tuple(self._with_history(r) for r in node_states),
             promised=self.history.promised,
             stuck=self.history.stuck,
             recent=self.history.recent(now),
             active_changes=len(self._work),
-            groups=swapping.groups(self.settings, by_name, busy, self.history, now),
             causes=self.history.causes(now),
             partitioning=self._partitioning(now),
         )
@@ -211,25 +207,21 @@ class SlurmController:
         )
         self._poll_hint.observation_s = monotonic() - began
         if self.settings.placeholders:
-            places = [r for r in observation.state.node_states if not r.cloud]
-            self._placeholders.sync(places, observation.nodes, self.settings.layouts, observation.now)
+            node_states, layouts = observation.state.node_states, self.settings.layouts
+            self._placeholders.sync(node_states, observation.nodes, layouts, observation.now)
         self._finish(observation)
         decision = self.decide(observation)
-        if (decision.repartitions or decision.swaps or decision.drains) and self._settle():
+        if (decision.repartitions or decision.drains) and self._settle():
             observation = self.observe()
             decision = self.decide(observation)
-        if decision.repartitions or decision.swaps or decision.drains:
+        if decision.repartitions or decision.drains:
             require_own(self._ports.claim.verify())
         self._poll_hint.set_running(observation.running, bool(decision.verdicts))
-        self._poll_hint.idle = self._is_idle(observation, decision)
+        self._poll_hint.idle = self._is_idle(decision)
         self.history = self.history.with_decision(observation.now, decision.covered, self.settings.promise_s)
         drains.apply_drains(decision, self._ports.slurm, self._log_once, self._ports.log)
         for repartition in decision.repartitions:
             self._begin(repartition, observation.now)
-        for swap in decision.swaps:
-            self._ports.log(f"{swap.node_name} is opened for job {', '.join(map(str, swap.jobs))}")
-            self.history = self.history.with_swap(observation.now, swap.host, swap.node_name, swap.jobs, swap.user)
-        swapping.apply_actions(observation.state.groups, self._ports.slurm, self._log_once)
         self._keep(self.history)
         self._job_log.keep({f"job {verdict.job}" for verdict in decision.verdicts})
         for verdict in decision.verdicts:
@@ -246,10 +238,9 @@ class SlurmController:
             self._burst.observe(self._ports.slurm.queue(details=False), self._ports.clock.now())
         return waited > 0
 
-    def _is_idle(self, observation: SlurmObservation, decision: SlurmDecision) -> bool:
-        """Report whether nothing waits for the controller: no job for GPUs, and no change or swap in progress."""
-        busy = self._work or decision.verdicts or decision.resume or decision.drains
-        return not busy and not any(g.action.verb not in ("done", "blocked") for g in observation.state.groups)
+    def _is_idle(self, decision: SlurmDecision) -> bool:
+        """Report whether nothing waits for the controller: no job for GPUs, and no change in progress."""
+        return not (self._work or decision.verdicts or decision.resume or decision.drains)
 
     def _begin(self, repartition: Repartition, now: float) -> None:
         """Start a change. The history is written before, so that a killed controller does not forget its limits."""

@@ -11,7 +11,6 @@ from aliquot.core.planner.node_layout import LayoutGpu, PlacedGeometry
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.controller.job_demand import JobQueue
 from aliquot.slurm.controller.settings import ManagedNode
-from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap
 from aliquot.slurm.files.slot_board import PAD
 
 MARK = "aliquot: "
@@ -48,8 +47,6 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
     """True if the node is a slot board: its idle slots change beside running jobs, whose devices are held."""
     coming: dict[str, int] = {}
     """The devices by type whose jobs end in some seconds, sooner than a change would make others."""
-    cloud: bool = False
-    """True if power saving starts the node, so that its configured devices count even while it is off."""
 
     @property
     def name(self) -> str:
@@ -61,7 +58,7 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
         node = self.node
         if node is None or node.draining or self.shut:
             return Counter()
-        if not node.answers and (not self.cloud or "DOWN" in node.states):
+        if not node.answers:
             return Counter()
         counts = Counter({g.type: 0 for g in node.gres if g.name == "gpu"})
         for gres in node.gres:
@@ -90,7 +87,6 @@ class SlurmState(msgspec.Struct, frozen=True):
     """The number of changes in the whole cluster in the last hour."""
     active_changes: int = 0
     """The number of changes in progress."""
-    groups: tuple[SiblingGroup, ...] = ()
     causes: tuple[tuple[str, str], ...] = ()
     """The node and the user of each change in the last hour."""
     partitioning: dict[int, tuple[str, ...]] = {}
@@ -154,8 +150,6 @@ class SlurmDecision(msgspec.Struct, frozen=True):
     """The actions of a round, and the verdicts on jobs."""
 
     repartitions: tuple[Repartition, ...] = ()
-    swaps: tuple[SiblingSwap, ...] = ()
-    """Hosts of which another CLOUD record is to be opened."""
     drains: tuple[NodeDrain, ...] = ()
     resume: tuple[str, ...] = ()
     """Nodes that were drained for a job that no longer needs them."""

@@ -11,8 +11,6 @@ WHOLE = "whole"
 """Replaces a profile name for the whole GPU as one device, with MIG off."""
 EVERY = "*"
 """Stands for every partition without rules of its own."""
-DYNAMIC, CLOUD = KINDS = ("dynamic", "cloud")
-"""A node is repartitioned and registered again; or a host has a CLOUD record for each layout, of which one is open."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -63,15 +61,6 @@ class ManagedNode(msgspec.Struct, frozen=True):
     """Whether the node becomes a slot board with its next change. A node that is one stays one in any case."""
 
 
-class Siblings(msgspec.Struct, frozen=True):
-    """The CLOUD records of one host, one per layout (``aliquot slurm siblings`` writes their lines)."""
-
-    host: str
-    nodes: tuple[str, ...]
-    limits: Limits = Limits()
-    untouched: bool = False
-
-
 class PartitionRules(msgspec.Struct, frozen=True):
     """The changes that jobs of a partition may cause."""
 
@@ -89,7 +78,6 @@ class SlurmControllerSettings(msgspec.Struct, frozen=True):
     """The settings of the controller."""
 
     hosts: tuple[ManagedNode, ...]
-    siblings: tuple[Siblings, ...] = ()
     partitions: dict[str, PartitionRules] = {}
     layouts: dict[str, dict[str, int]] = {}
     """Node features that jobs may request: by name, the number of instances of each profile on every GPU."""

@@ -14,8 +14,6 @@ partitions:
   debug: {demands: false}
 limits: {changes-per-hour: 60}
 ``
-
-A host with one CLOUD record per layout is an entry with ``way: cloud``, ``host: h1``, ``nodes: [h1-2x3g, h1-7x1g]``.
 """
 
 from __future__ import annotations
@@ -31,16 +29,12 @@ from aliquot.errors import AliquotError, ConfigError
 from aliquot.slurm.conf import hostlist
 from aliquot.slurm.controller.settings import (
     BOARD_LIMITS,
-    CLOUD,
-    DYNAMIC,
-    KINDS,
     VERSION,
     WHOLE,
     Limits,
     ManagedNode,
     PartitionRules,
     Rules,
-    Siblings,
     SlurmControllerSettings,
     default_settings,
 )
@@ -76,14 +70,13 @@ class _Reading(YamlReader):
         version = fields.get("version")
         if version is None or not isinstance(version[1], Scalar) or version[1].value != VERSION:
             self.diagnostics.add(version[1] if version else root, f"the file must say version: {VERSION}")
-        hosts, siblings = self.node_entries(fields["records"][1]) if "records" in fields else ((), ())
+        hosts = self.node_entries(fields["records"][1]) if "records" in fields else ()
         if "records" not in fields:
             self.diagnostics.add(root, "the key 'records' is missing: list the nodes that may be repartitioned")
         cluster = self._group(fields, "limits", _CLUSTER)
         usual = default_settings(hosts)
         return SlurmControllerSettings(
             hosts=hosts,
-            siblings=siblings,
             partitions=self._each(fields, "partitions", self.partition),
             layouts=self._each(fields, "layouts", lambda name, node: self.counts(node, f"the layout {name!r}")),
             style=self.choice(fields, "type-style", STYLES, usual.style),
@@ -97,9 +90,8 @@ class _Reading(YamlReader):
             listen=self.listen(fields),
         )
 
-    def node_entries(self, node: Node) -> tuple[tuple[ManagedNode, ...], tuple[Siblings, ...]]:
+    def node_entries(self, node: Node) -> tuple[ManagedNode, ...]:
         found: list[ManagedNode] = []
-        siblings: list[Siblings] = []
         seen: set[str] = set()
         for item in self.entries(node, "'records'"):
             fields = self.mapping(item, "an entry of 'records'")
@@ -109,6 +101,7 @@ class _Reading(YamlReader):
             if "nodes" not in fields:
                 self.diagnostics.add(item, "the entry lacks the key 'nodes' (names in Slurm, for example gpu[01-04])")
                 continue
+            self.way(fields)
             slots = self.flag(fields, "slots", False)
             rules, limits = self.rules(fields), self.limits(fields, BOARD_LIMITS if slots else Limits())
             names = self.names(fields["nodes"][1])
@@ -116,23 +109,15 @@ class _Reading(YamlReader):
                 if name in seen:
                     self.diagnostics.add(fields["nodes"][1], f"the node {name} is in two entries")
                 seen.add(name)
-            if self.choice(fields, "way", KINDS, DYNAMIC) == CLOUD:
-                siblings.append(self.siblings(item, fields, names, limits))
-                continue
             options = self.options(fields)
             found += [ManagedNode(name, self.reach(fields, name), options, rules, limits, slots) for name in names]
-        return tuple(found), tuple(siblings)
+        return tuple(found)
 
-    def siblings(self, item: Node, fields: dict[str, Field], names: tuple[str, ...], limits: Limits) -> Siblings:
-        """Parse the CLOUD records of one host. slurm.conf defines their layouts, and power saving applies them."""
-        for key in fields:
-            if key not in ("nodes", "way", "host", "untouched", *_LIMITS) or key == "patience":
-                self.diagnostics.add(
-                    fields[key][0], f"{key!r} has no effect with 'way: cloud': each record has its own layout"
-                )
-        if "host" not in fields:
-            self.diagnostics.add(item, "the entry lacks the key 'host': the host that these records belong to")
-        return Siblings(self.word(fields, "host", ""), names, limits, self.flag(fields, "untouched", False))
+    def way(self, fields: dict[str, Field]) -> None:
+        """Report an entry of a release that had CLOUD records. ``way: dynamic`` has no effect, because all are so."""
+        if self.word(fields, "way", "dynamic") != "dynamic":
+            sentence = "Aliquot has no CLOUD records any more: make the host one node of slurm.conf with a slot board"
+            self.diagnostics.add(fields["way"][1], f"{sentence} (aliquot slurm apply --slots)")
 
     def names(self, node: Node) -> tuple[str, ...]:
         out: list[str] = []

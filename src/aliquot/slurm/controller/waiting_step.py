@@ -15,7 +15,7 @@ def waiting_step(node_states: Iterable[SlurmNodeState], job: int) -> str:
     """Return the command for the nodes that suit a job but are blocked: what needs an operator comes before what ends
     by itself. The command shows the job if none of the nodes explains the wait.
     """
-    suitable = [each for each in node_states if not each.cloud and not each.changing]
+    suitable = [each for each in node_states if not each.changing]
     unanswered = next((each for each in suitable if each.shut or each.failure), None)
     if unanswered is not None:
         return node_command(unanswered)

@@ -1,4 +1,4 @@
-"""Layouts as features, CLOUD records, and slurmctld's reports."""
+"""Layouts as features, CLOUD nodes, and slurmctld's reports."""
 
 from __future__ import annotations
 
@@ -71,23 +71,6 @@ def node(name: str, *states: str, **more: object) -> SlurmNode:
     return SlurmNode(name, frozenset(states), **more)  # type: ignore[arg-type]
 
 
-def test_one_sibling_only_is_open() -> None:
-    both = (node("h-a", "IDLE", "CLOUD"), node("h-b", "IDLE", "CLOUD"))
-    found = findings(CLOUD, None, live=LiveState(both))
-    assert [f.rule for f in found if "SIBLINGS" in f.rule] == ["SIBLINGS_OPEN"]
-    half = (both[0], node("h-b", "IDLE", "CLOUD", "DRAIN", reason="aliquot: h-a is up"), node("other", "IDLE"))
-    assert not [f for f in findings(CLOUD, None, live=LiveState(half)) if "SIBLINGS" in f.rule]
-    assert not [f for f in findings(CLOUD, None, live=LiveState(both[:1])) if "SIBLINGS" in f.rule], "one is not shown"
-    drained = (both[0], node("h-b", "IDLE", "CLOUD", "DRAIN", reason="aliquot: h-a is up"))
-    assert not [f for f in findings(CLOUD, None, live=LiveState(drained)) if "SIBLINGS" in f.rule]
-
-
-def test_siblings_have_ports_of_their_own() -> None:
-    found = rules(CLOUD.replace("7002", "7001"), None)
-    assert "error SIBLINGS_PORT slurm.conf:6" in found
-    assert not any("PORT" in each for each in rules(CLOUD, None))
-
-
 def resting(kind: str, files: str) -> str:
     return f"NodeName=h-{kind} Name=gpu Type={kind} {files}\n"
 
@@ -95,7 +78,7 @@ def resting(kind: str, files: str) -> str:
 @pytest.mark.parametrize(
     ("gres", "expected"),
     [
-        (resting("a", "File=/dev/aliquot-absent0") + resting("b", "File=/dev/aliquot-absent0"), []),
+        (resting("a", "File=/dev/nvidia0") + resting("b", "File=/dev/nvidia0"), []),
         (resting("a", "File=/dev/nvidia0") + resting("b", "Count=1"), ["error CLOUD_NO_FILE slurm.conf:6"]),
         (resting("a", "File=/dev/nvidia0"), ["error CLOUD_NO_FILE slurm.conf:6"]),
         (None, ["error CLOUD_NO_FILE slurm.conf:5", "error CLOUD_NO_FILE slurm.conf:6"]),
@@ -108,13 +91,6 @@ def resting(kind: str, files: str) -> str:
 )
 def test_slurmctld_counts_a_cloud_records_devices_by_files(gres: str | None, expected: list[str]) -> None:
     assert [f for f in rules(CLOUD, gres) if "FENCED" not in f] == expected
-
-
-def test_files_that_stand_for_a_layout_which_is_not_there_are_not_missing() -> None:
-    gres = resting("a", "File=/dev/aliquot-absent0") + resting("b", "File=/dev/nvidia0")
-    unavailable = frozenset({"/dev/aliquot-absent0", "/dev/nvidia0"})
-    assert rules(CLOUD, gres, local_node="h-a", absent=unavailable) == []
-    assert rules(CLOUD, gres, local_node="h-b", absent=unavailable) == ["error FILE_MISSING gres.conf:2"]
 
 
 NODE = "NodeName=n1 Gres=gpu:a100:2\n"

@@ -366,13 +366,7 @@ def test_no_placeholder_goes_while_a_node_says_nothing() -> None:
 def test_a_history_outlives_bad_bytes_and_older_releases(tmp_path: Path) -> None:
     path, file = str(tmp_path / "deep/history.json"), tmp_path / "deep/history-state.json"
     assert histories.read(path) == (SlurmHistory(), "")
-    kept = (
-        SlurmHistory()
-        .with_change(5.0, "n0", (1,))
-        .with_failure(6.0, "n1", "why")
-        .with_decision(7.0, [4], 60.0)
-        .with_swap(8.0, "h", "h-1g", (2,))
-    )
+    kept = SlurmHistory().with_change(5.0, "n0", (1,)).with_failure(6.0, "n1", "why").with_decision(7.0, [4], 60.0)
     file.parent.mkdir()
     (tmp_path / "deep/history.json").write_bytes(msgspec.json.encode(kept))
     assert histories.read(path) == (kept, "")

@@ -22,8 +22,7 @@ records:
   modes: true
   idle: 30
   patience: 600
-- {way: cloud, host: h1, nodes: "h1-[1-2]", idle: 5}
-- {nodes: [solo], patience: never, untouched: true}
+- {nodes: [solo], patience: never, untouched: true, way: dynamic}
 partitions:
   train: {profiles: [3g.20gb], most: {3g.20gb: 4}}
   "*": {demands: false}
@@ -42,8 +41,6 @@ def test_a_whole_file() -> None:
     assert (solo.reach, solo.limits.patience_s, solo.rules.untouched) == ((), None, True)
     assert (found.interval_s, found.per_hour, found.at_once, found.promise_s) == (2.5, 7, 3, 90.0)
     assert found.style == "full"
-    (cloud,) = found.siblings
-    assert (cloud.host, cloud.nodes, cloud.limits.idle_s) == ("h1", ("h1-1", "h1-2"), 5.0)
     assert found.partition("train").most == {"3g.20gb": 4}
     assert not found.partition("debug").demands
     assert found.layouts == {"mig_2x3g": {"3g.20gb": 2}}
@@ -74,12 +71,11 @@ records:
   profiles: [3g.20g]
   keep: {1g.5gb: -1}
   idle: soon
-  way: magic
 - {nodes: c, options: [--slots]}
 - nodes: a
   options: --conf-dir /etc
   modes: yes please
-- {way: cloud, nodes: [a, b], keep: {1g.5gb: 1}}
+- {way: cloud, nodes: [a, b]}
 - reach: ""
 partitions:
   train: {demand: true}
@@ -98,14 +94,12 @@ partitions:
         "profile '3g.20g' (did you mean 3g.20gb",
         "the count of '1g.5gb' in 'keep' must be from 0 to 1024",
         "'idle' takes seconds",
-        "'way' is one of",
+        "Aliquot has no CLOUD records any more: make the host one node of slurm.conf with a slot board",
         "the node a is in two entries",
         "'options' must be a list of words",
         "use the key 'slots: true'",
         "'modes' is true or false",
         "lacks the key 'nodes'",
-        "lacks the key 'host'",
-        "'keep' has no effect with 'way: cloud'",
         "unknown key 'demand' in the partition 'train' (did you mean demands",
     ):
         assert sentence in message, (sentence, message)

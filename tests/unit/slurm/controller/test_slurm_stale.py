@@ -8,14 +8,10 @@ from msgspec.structs import replace
 
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.controller import cloud_switch as swapping
 from aliquot.slurm.controller import drains
 from aliquot.slurm.controller.history import HOUR_S, SlurmHistory
 from aliquot.slurm.controller.log_once import LogOnce
 from aliquot.slurm.controller.models import WAITING, NodeDrain, SlurmDecision
-from aliquot.slurm.controller.settings import Limits
-from aliquot.slurm.controller.sibling_groups import SiblingGroup
-from aliquot.slurm.layouts.cloud_siblings import SiblingAction
 
 NOW = 1_000_000.0
 
@@ -51,14 +47,6 @@ def test_who_drained_a_record_since_the_look_keeps_it() -> None:
     resume = SlurmDecision(resume=("n1",))
     assert acted(Reported("IDLE", "DRAIN", reason=f"{WAITING}7"), resume) == ["resume n1"]
     assert acted(Reported("IDLE", "DRAIN", reason="new fans"), resume) == []
-
-
-def test_so_it_is_with_records_of_one_host() -> None:
-    for verb in ("open", "drain"):
-        for reported, done in ((Reported(), 1), (Reported("IDLE", "DRAIN", reason="new fans"), 0)):
-            group = SiblingGroup("h", (), Limits(), "n1", SiblingAction(verb, "n1", "aliquot: why"))
-            swapping.apply_actions([group], cast(Slurm, reported), LogOnce(lambda _: None))
-            assert len(reported.actions) == done, (verb, reported.now)
 
 
 def test_a_clock_that_was_wrong_for_a_moment_stops_nothing_for_long() -> None:

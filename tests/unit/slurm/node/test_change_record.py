@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,10 +12,8 @@ from msgspec.structs import replace
 from aliquot.errors import BlockedError
 from aliquot.foundation import state_store
 from aliquot.foundation.paths import SLURM_CHANGES
-from aliquot.slurm.node import cloud_claim, transaction
+from aliquot.slurm.node import transaction
 from aliquot.slurm.node.change_record import LEGACY_FOLDER, ChangeRecord, ChangeRecordFile, recorded_names
-from aliquot.slurm.node.cloud_claim import CloudClaim
-from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 from support.slurmfake import Host
 
@@ -84,21 +80,6 @@ def test_the_record_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
 
 def test_nothing_recorded_has_no_names(tmp_path: Path) -> None:
     assert recorded_names(str(tmp_path)) == []
-
-
-@pytest.mark.parametrize("body", BAD)
-def test_a_claim_that_cannot_be_understood_stops_nothing(tmp_path: Path, body: bytes) -> None:
-    places = SimpleNamespace(simulated=False, run=str(tmp_path))
-    context = cast(SlurmChangeContext, SimpleNamespace(folders=places))
-    assert cloud_claim.read(context) is None
-    (tmp_path / "claim").write_bytes(msgspec.json.encode(CloudClaim("n1", ("line",))))
-    assert cloud_claim.read(context) == CloudClaim("n1", ("line",))
-    (tmp_path / "claim").write_bytes(body)
-    assert cloud_claim.read(context) is None
-    Path(cloud_claim.path(context)).write_bytes(body)
-    assert cloud_claim.read(context) is None
-    reported: list[Any] = sorted(u.kind for u in state_store.unreadable.values())
-    assert reported == ["cloud-claim"] * 2
 
 
 class KilledError(BaseException):

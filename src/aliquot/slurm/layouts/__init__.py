@@ -1,1 +1,0 @@
-"""Layouts of nodes, as features or as CLOUD nodes."""
