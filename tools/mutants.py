@@ -859,6 +859,20 @@ MUTANTS = {
         "highest = least + (highest or 0)\n",
         SHARES,
     ),
+    "change-prices": Mutant(
+        "add: the prices of the linear relaxation are lost",
+        "core/planner/share_prices.py",
+        "[round(each) for each",
+        "[0 for each",
+        SHARES,
+    ),
+    "change-held": Mutant(
+        "add: a held instance that goes costs no more than an idle one",
+        "core/planner/placed_states.py",
+        "(held & ~bits).bit_count()",
+        "0",
+        SHARES,
+    ),
     "change-alike": Mutant(
         "add: GPUs that are alike are searched in every order",
         "core/planner/share_search.py",

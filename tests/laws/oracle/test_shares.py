@@ -1,4 +1,7 @@
-"""The distribution of shares over several GPUs, against every distribution: least cost, and the first among equals."""
+"""The distribution of shares over several GPUs, against every distribution: least cost, and the first among equals.
+
+The costs of shares, against the search for one end state.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ import random
 from collections.abc import Sequence
 from itertools import product
 
+import msgspec
 import pytest
 
+from aliquot.core.model import catalog
+from aliquot.core.model.inventory import Mig
+from aliquot.core.planner.change_distribution import ChangeCandidate, WholeChange, change_options, change_weights
+from aliquot.core.planner.geometry_change import change_gpu
 from aliquot.core.planner.placement_search import Cost
+from aliquot.core.planner.placement_table import compiled_table
 from aliquot.core.planner.share_search import Share, ShareSearch, cheapest_shares
+from laws.oracle import mig_nodes, raw
 from support.selection import dice as dice_of
 from support.selection import samples
 
-WEIGHTS = ((1, 2), (1, 4), (1, 1))
-"""Compute slices, memory slices and instances of two kinds; the second one is wider."""
+WEIGHTS = ((1, 2), (1, 4))
+"""Compute slices and memory slices of two kinds; the second one is wider."""
 Options = dict[Share, Cost]
 
 
@@ -62,4 +72,47 @@ def test_alike_gpus_are_not_searched_in_every_order() -> None:
         assert tuple(map(sum, zip(*found, strict=True))) == (9, 8, 7)
         assert found == sorted(found, key=lambda share: share[::-1], reverse=True)
         expanded += search.expanded
-    assert expanded <= 900  # 1,800 if each order of their shares counts
+    assert expanded <= 600  # 1,026 if each order of their shares counts
+
+
+def test_six_kinds_over_eight_gpus_in_different_states() -> None:
+    family = "h100-80gb-sxm"
+    table, expanded = catalog.family(family), 0
+    for seed in range(10):
+        dice = random.Random(seed)
+        names = dice.sample([p.name for p in table.profiles], 6)
+        kinds = tuple(mig_nodes.desired_state(table, names).gpus[0].instances or ())
+        gpus = [mig_nodes.gpu(table, dice.choice(raw.states(family)), pci=f"0000:{n:02x}:00.0") for n in range(8)]
+        candidates = [ChangeCandidate(gpu, compiled_table(table), kinds) for gpu in gpus]
+        geometries = [dict(g) for g in raw.by_geometry(family) if {name for name, _ in g} <= set(names)]
+        drawn = dice.choices(geometries, k=8)
+        need = tuple(sum(each.get(name, 0) for each in drawn) for name in names)
+        search = ShareSearch(change_options(candidates, need, (), replacing=True), need, change_weights(candidates, ()))
+        assert search.find() is not None
+        expanded += search.expanded
+    assert expanded <= 700
+
+
+@pytest.mark.parametrize("family", ["a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb"])
+def test_what_a_change_of_whole_instances_costs(family: str) -> None:
+    dice, table = dice_of(f"{family} costs"), catalog.family(family)
+    kinds = mig_nodes.desired_state(table, [p.name for p in table.profiles]).gpus[0].instances or ()
+    possible = 0
+    for _ in range(samples(150)):
+        now = sorted(dice.choice(raw.states(family)))
+        gpu = mig_nodes.gpu(table, now, [place for place in now if dice.random() < 0.3])
+        mig = Mig(True, "disabled", "disabled") if not now and dice.random() < 0.2 else gpu.mig
+        gpu = msgspec.structs.replace(gpu, holders=(mig_nodes.PROCESS,) * (dice.random() < 0.2), mig=mig)
+        picked = dice.sample(kinds, 4)
+        candidate = ChangeCandidate(gpu, compiled_table(table), tuple(picked[:2]), tuple(picked[2:]))
+        assert WholeChange.is_possible(candidate)
+        added, removed = (dice.randint(0, 2), dice.randint(0, 2)), (dice.randint(0, 1), dice.randint(0, 1))
+        for replacing in (False, True):
+            fewer = (0, 0) if replacing else removed
+            more = [kind for kind, n in zip(picked, (*added, *fewer), strict=True) for _ in range(n)]
+            add, remove = more[: sum(added)], more[sum(added) :]
+            found = change_gpu(candidate.table, gpu, add, remove, replacing=replacing)
+            cost = WholeChange(candidate, replacing).cost(added, fewer)
+            assert cost == (None if found is None else found.cost), (now, added, fewer, replacing)
+            possible += cost is not None
+    assert possible

@@ -6,6 +6,7 @@ the GPUs it searches by what they take together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -13,7 +14,8 @@ import msgspec
 
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu
-from aliquot.core.planner.geometry_change import ChangedGpu, change_gpu
+from aliquot.core.planner.geometry_change import UNCHANGED, ChangedGpu, change_gpu, present_headroom, total_cost
+from aliquot.core.planner.placed_states import WholeInstances, has_whole_instances, is_whole, packed_count
 from aliquot.core.planner.placement_search import Cost
 from aliquot.core.planner.placement_table import PlacementTable
 from aliquot.core.planner.share_search import Share, cheapest_shares
@@ -40,36 +42,51 @@ def distribute_change(
 
     None if that is impossible. If ``replacing``, only what is added exists afterwards.
     """
-    known: dict[object, dict[Share, ChangedGpu]] = {}
+    options = change_options(candidates, add, remove, replacing=replacing)
+    found = cheapest_shares(options, (*add, *remove), change_weights(candidates, remove))
+    if found is None:
+        return None
+    changed = []
+    for candidate, share in zip(candidates, found, strict=True):
+        best = _changed(candidate, share[: len(add)], share[len(add) :], replacing)
+        if best is not None and best.desired is not None:
+            changed.append(best.desired)
+    return tuple(changed)
+
+
+def change_options(
+    candidates: Sequence[ChangeCandidate], add: Share, remove: Share, *, replacing: bool
+) -> list[dict[Share, tuple[Cost, Share]]]:
+    """Return the shares that each GPU can take, with the cost of each and the share again.
+
+    A cost does not count the instances that are created in every distribution, so that the bounds are closer.
+    """
+    known: dict[object, dict[Share, tuple[Cost, Share]]] = {}
     options = []
     for candidate in candidates:
         key = _key(candidate)
         if key not in known:
-            known[key] = dict(_shares(candidate, add, remove, replacing))
-        options.append({share: (_less_added(each.cost, share[: len(add)]), each) for share, each in known[key].items()})
-    weights = [(*each, *(0 for _ in remove)) for each in zip(*kind_sizes(candidates), strict=True)]
-    weights += [(*(0 for _ in add), *(1 for _ in remove))] if any(remove) else []
-    found = cheapest_shares(options, (*add, *remove), weights)
-    if found is None:
-        return None
-    pairs = zip(candidates, found, strict=True)
-    return tuple(msgspec.structs.replace(each.desired, pci=c.gpu.pci) for c, each in pairs if each.desired)
+            known[key] = {
+                (*added, *removed): ((*cost[:5], cost[5] - sum(added), *cost[6:]), (*added, *removed))
+                for added, removed, cost in _shares(candidate, add, remove, replacing)
+            }
+        options.append(known[key])
+    return options
 
 
-def _less_added(cost: Cost, added: Share) -> Cost:
-    """Return a cost without the instances that are created in every distribution, so that bounds are closer."""
-    return *cost[:5], cost[5] - sum(added), *cost[6:]
+def change_weights(candidates: Sequence[ChangeCandidate], remove: Share) -> list[Share]:
+    """Return the sizes of each kind, those to add first. What is removed has none."""
+    return [(*each, *(0 for _ in remove)) for each in zip(*kind_sizes(candidates), strict=True)]
 
 
 def kind_sizes(candidates: Sequence[ChangeCandidate]) -> list[Share]:
-    """Return the sizes of one instance of each kind to add: compute slices, memory slices, their sum, and 1."""
+    """Return the size of one instance of each kind to add: compute slices and memory slices."""
     sizes: list[Share] = []
     for kinds in zip(*(candidate.add for candidate in candidates), strict=True):
         table, kind = next((c.table, kind) for c, kind in zip(candidates, kinds, strict=True) if kind is not None)
         profile = table.profiles[kind.profile_id]
         parts = [profile.compute_profile(part) for part in kind.compute]
-        slices = sum(part.compute_slices for part in parts if part)
-        sizes.append((slices, profile.size, slices + profile.size, 1))
+        sizes.append((sum(part.compute_slices for part in parts if part), profile.size))
     return sizes
 
 
@@ -92,19 +109,65 @@ def grown_shares(need: Share, fits: Callable[[Share], _Choice | None]) -> Iterat
 
 def _shares(
     candidate: ChangeCandidate, add: Share, remove: Share, replacing: bool
-) -> Iterator[tuple[Share, ChangedGpu]]:
-    """Yield the shares that a GPU can take, with its best end state for each."""
+) -> Iterator[tuple[Share, Share, Cost]]:
+    """Yield the shares that a GPU can take, as what is added and removed, with the cost of its best end state."""
+    whole = WholeChange(candidate, replacing) if WholeChange.is_possible(candidate) else None
 
-    def changed(added: Share, removed: Share) -> ChangedGpu | None:
-        more, fewer = picked(candidate.add, added), picked(candidate.remove, removed)
-        if more is None or fewer is None:
-            return None
-        return change_gpu(candidate.table, candidate.gpu, more, fewer, replacing=replacing)
+    def cost(added: Share, removed: Share) -> Cost | None:
+        if whole is not None:
+            return whole.cost(added, removed)
+        found = _changed(candidate, added, removed, replacing)
+        return None if found is None else found.cost
 
     nothing = tuple(0 for _ in add)
-    for removed, _ in grown_shares(remove, lambda fewer: changed(nothing, fewer)):
-        for added, found in grown_shares(add, lambda more, fewer=removed: changed(more, fewer)):  # type: ignore[misc]
-            yield (*added, *removed), found
+    for removed, _ in grown_shares(remove, lambda fewer: cost(nothing, fewer)):
+        for added, found in grown_shares(add, lambda more, fewer=removed: cost(more, fewer)):  # type: ignore[misc]
+            yield added, removed, found
+
+
+class WholeChange:
+    """A change of a GPU with whole instances only. Its costs follow from the placed states of the geometries."""
+
+    def __init__(self, candidate: ChangeCandidate, replacing: bool) -> None:
+        table, self._gpu = candidate.table, candidate.gpu
+        self._present = WholeInstances(table, candidate.gpu)
+        self._headroom = present_headroom(table, candidate.gpu)
+        self._replacing = replacing
+        signs = [(1, kind) for kind in candidate.add] + [(-1, kind) for kind in candidate.remove]
+        self._kinds = [(sign, sign * packed_count(table, kind.profile_id)) if kind else None for sign, kind in signs]
+        present = Counter(instance.profile_id for instance in candidate.gpu.instances)
+        self._removable = [present[kind.profile_id] if kind else 0 for kind in candidate.remove]
+
+    @staticmethod
+    def is_possible(candidate: ChangeCandidate) -> bool:
+        """Report whether the GPU has, and the request names, whole instances at any placement only."""
+        kinds = [kind for kind in (*candidate.add, *candidate.remove) if kind]
+        distinct = len({kind.profile_id for kind in kinds}) == len(kinds)
+        named = all(is_whole(candidate.table, kind) for kind in kinds)
+        return distinct and named and has_whole_instances(candidate.table, candidate.gpu)
+
+    def cost(self, added: Share, removed: Share) -> Cost | None:
+        """Return the cost of the best end state, as ``change_gpu`` does. None if there is none."""
+        share = *added, *removed
+        if not any(share) and not (self._replacing and self._gpu.mig.enabled):
+            return UNCHANGED
+        if any(n > most for n, most in zip(removed, self._removable, strict=True)):
+            return None
+        geometry, count = (0, 0) if self._replacing else (self._present.geometry, len(self._gpu.instances))
+        for n, kind in zip(share, self._kinds, strict=True):
+            if n:
+                if kind is None:
+                    return None
+                count, geometry = count + n * kind[0], geometry + n * kind[1]
+        cost = self._present.cost(geometry, count)
+        return None if cost is None else total_cost(self._gpu, cost, self._headroom)
+
+
+def _changed(candidate: ChangeCandidate, added: Share, removed: Share, replacing: bool) -> ChangedGpu | None:
+    more, fewer = picked(candidate.add, added), picked(candidate.remove, removed)
+    if more is None or fewer is None:
+        return None
+    return change_gpu(candidate.table, candidate.gpu, more, fewer, replacing=replacing)
 
 
 def picked(kinds: Sequence[DesiredInstance | None], share: Share) -> list[DesiredInstance] | None:

@@ -75,17 +75,24 @@ def change_gpu(
         return None
     cost, end_state, requests = best
     instances = _pinned(table, end_state) if excluded else requests
-    return ChangedGpu(_total_cost(table, gpu, cost), DesiredGpu(gpu.pci, True, instances))
+    return ChangedGpu(total_cost(gpu, cost, present_headroom(table, gpu)), DesiredGpu(gpu.pci, True, instances))
 
 
-def _total_cost(table: PlacementTable, gpu: Gpu, cost: Cost) -> Cost:
-    """Return the cost of an end state, comparable over GPUs. A GPU in use as a whole counts as held."""
+def total_cost(gpu: Gpu, cost: Cost, before: int) -> Cost:
+    """Return the cost of an end state, comparable over GPUs, if the headroom is ``before`` now.
+
+    A GPU in use as a whole counts as held.
+    """
     held, destroyed, inside, new, made, headroom = cost
     mode = int(not gpu.mig.enabled)
     busy = bool(gpu.holders or gpu.passthrough or (mode and gpu.vgpus))
     changed = bool(mode or destroyed or inside or new or made)
-    before = table.headroom(table.mask(k for k in map(placed_key, gpu.instances) if k in table.masks))
     return held + (busy and changed), mode, destroyed, inside, int(changed), new, made, before + headroom
+
+
+def present_headroom(table: PlacementTable, gpu: Gpu) -> int:
+    """Return the headroom beside the present instances."""
+    return table.headroom(table.mask(k for k in map(placed_key, gpu.instances) if k in table.masks))
 
 
 def _pinned(table: PlacementTable, end_state: TargetState) -> tuple[DesiredInstance, ...]:

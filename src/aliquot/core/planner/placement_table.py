@@ -31,9 +31,13 @@ class PlacementTable:
             (rule, self._ids(rule.profiles), self._ids(rule.exceptions)) for rule in family.rules
         )
         self._plain_masks = [self.masks[p.id, start] for p in family.plain_profiles for start in p.starts]
+        self.bits: dict[PlacedInstance, int] = {key: 1 << n for n, key in enumerate(self.masks)}
+        """A bit for each placed instance. ``placed_states`` describes a placed geometry by them."""
         self._headroom: dict[int, int] = {}
         self.multisets: dict[tuple[PlacedInstance, ...], list[Counter[int]]] = {}
         """Legal multisets by what is pinned, filled by ``placement_search.nearest``."""
+        self.placed_states: dict[int, tuple[tuple[int, int], ...]] = {}
+        """Placed geometries by packed counts, filled by ``placed_states``."""
 
     def _ids(self, names: Iterable[str]) -> frozenset[int]:
         return frozenset(self.family.by_name[name].id for name in names if name in self.family.by_name)

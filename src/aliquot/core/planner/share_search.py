@@ -1,9 +1,9 @@
 """Distribution of a request over several GPUs so that the sum of their costs is least.
 
 The search is A*: GPU by GPU, the most promising share first. Prices of the kinds (``share_prices``) move costs from the
-shares to the request, which changes no comparison. Then the lower bound of the remaining cost is exact for each
-weighted sum over the request, such as its compute slices. So the first result has the least cost, and a second walk
-within that cost finds the first among equals.
+shares to the request, which changes no comparison. Then the lower bound of the remaining cost is exact for each kind
+on its own, and for each weighted sum of the request, such as its compute slices. So the first result has the least
+cost, and a second walk within that cost finds the first among equals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Choice = TypeVar("_Choice")
 _Step = tuple[int, int, Share]
 """A packed share, its cost less the prices, and the share."""
 _Tail = list[tuple[int, dict[int, int]]]
-"""For each weighted sum: its place in a packed rest, and the least cost by this sum."""
+"""For each field of a packed rest: where it starts, and the least cost of the GPUs that take as much."""
 
 
 def cheapest_shares(
@@ -90,7 +90,7 @@ class ShareSearch(Generic[_Choice]):
     def _tails(self, steps: Sequence[Sequence[_Step]]) -> list[_Tail]:
         """Return, for each number of GPUs that have their share, the least cost of the others by each weighted sum."""
         mask = (1 << (self._width - 1)) - 1
-        shifts = [n * self._width for n in range(len(self._weights))]
+        shifts = [n * self._width for n in range(len(self._weights) + len(self._kinds))]
         tails: list[_Tail] = [[(shift, {0: 0}) for shift in shifts]]
         for each in reversed(steps):
             tail: _Tail = []
@@ -158,7 +158,7 @@ class ShareSearch(Generic[_Choice]):
             if left not in known:
                 known[left] = _least(tail, left, self._width)
             least = known[left]
-            if least is not None and spent + cost + least < highest and (left == guard or n + 1 < len(self._steps_of)):
+            if least is not None and spent + cost + least < highest:
                 yield left, spent + cost, spent + cost + least, share
 
     def _lowest(self, n: int, rest: int) -> int:
