@@ -14,6 +14,7 @@ from importlib import import_module
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXPERIMENTS = {
     "plan": "planning time",
+    "layout": "the layout of a node for a queue of demands",
     "repartition": "E3: one GPU, all pairs",
     "apply": "E6: software over raw calls",
     "start": "E7: start of the command",

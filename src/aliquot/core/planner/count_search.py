@@ -116,7 +116,9 @@ class CountSearch:
         if any(weigh(cut, rows) > total for cut, total in self._cuts.items()):
             return None
         classes = [ColumnClass(g.count, g.columns, [0] * len(g.columns)) for g in self._merged]
-        optimum = solve(classes, ((0,) * self._kinds) + self._limits, need + (0,) * len(self._limits))
+        # A limit would be the narrowest row at once, so only needs of the other kinds grow.
+        fixed = tuple(n if k in self._limited else 0 for k, n in enumerate(need))
+        optimum = solve(classes, fixed + self._limits, tuple(map(sub, need, fixed)) + (0,) * len(self._limits))
         weights = _scaled(optimum.multipliers)
         self._add_cut(weights)
         dive = _Dive(self._merged, [weights, *self._tightest(rows)], self._kinds, optimum)
@@ -161,7 +163,10 @@ class CountSearch:
         now = _total(costs, found)
         if not now:
             return found
-        optimum = solve([ColumnClass(g.count, g.columns, own) for g, own in zip(groups, costs, strict=True)], rows)
+        start = [each[len(each) // 2] for each in found]
+        optimum = solve(
+            [ColumnClass(g.count, g.columns, own, j) for g, own, j in zip(groups, costs, start, strict=True)], rows
+        )
         weights = (*_scaled(optimum.multipliers), _SCALE)
         priced = _priced(groups, costs)
         least = (weigh(weights, rows) - _largest_sum(priced, weights) + _SCALE - 1) // _SCALE

@@ -26,6 +26,8 @@ class ColumnClass(msgspec.Struct, frozen=True):
     count: int
     columns: Sequence[Vector]
     costs: Sequence[int]
+    first: int = 0
+    """The column to begin with. The better it is, the less work there is."""
 
 
 class Optimum(msgspec.Struct, frozen=True):
@@ -65,18 +67,18 @@ class _Simplex:
         self.basis: list[tuple[int, int] | None] = []
         for row, need in enumerate(needs):
             # At first each class takes its first column only. A row has a surplus, or it lacks units at a penalty.
-            spare = sum(each.count * each.columns[0][row] for each in classes) - need
+            spare = sum(each.count * each.columns[each.first][row] for each in classes) - need
             sign = -1.0 if spare >= 0 else 1.0
             own = [sign if n == row else 0.0 for n in range(self.rows)]
-            self.inverse.append([*own, *(-sign * each.columns[0][row] for each in classes)])
+            self.inverse.append([*own, *(-sign * each.columns[each.first][row] for each in classes)])
             self.values.append(abs(spare))
             self.costs.append(0.0 if spare >= 0 else _PENALTY)
             self.basis.append(None)
         for n, each in enumerate(classes):
             self.inverse.append([0.0] * self.rows + [float(n == k) for k in range(len(classes))])
             self.values.append(each.count)
-            self.costs.append(each.costs[0])
-            self.basis.append((n, 0))
+            self.costs.append(each.costs[each.first])
+            self.basis.append((n, each.first))
 
     def solve(self) -> Optimum:
         for _ in range(_PIVOTS):

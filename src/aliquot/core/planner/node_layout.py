@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from operator import ge
 
@@ -82,7 +82,8 @@ def find_layout(gpus: Sequence[LayoutGpu], demands: Sequence[Needs], bounds: Bou
     """Return the layout that meets the demands in their order, each if possible.
 
     Among those it has the fewest changes of MIG mode, then the fewest instances destroyed, then GPUs changed. After
-    that the most devices of ``fill``, the fewest instances created, and the most headroom decide.
+    that the most devices of ``fill``, the fewest instances created, and the most headroom decide. Of equal GPUs the
+    first ones change.
     """
     return NodeLayoutSearch(gpus, bounds or Bounds(), (kind for demand in demands for kind in demand)).find(demands)
 
@@ -99,12 +100,17 @@ class NodeLayoutSearch:
         self._held = tuple(held[k] for k in self.kinds)
         self._placements: list[list[PlacedGeometry]] = []
         self._members: dict[tuple[tuple[Vector, Cost], ...], list[int]] = {}
+        known: dict[object, list[tuple[Vector, Cost, PlacedGeometry]]] = {}
         for n, gpu in enumerate(gpus):
-            options = self._worthwhile(_options(gpu, self.kinds, bounds.fill))
+            offers = tuple(sorted(gpu.kinds.items()))
+            state = gpu.family, offers, gpu.placed, gpu.fixed, gpu.locked, gpu.mode_changeable
+            if state not in known:
+                known[state] = self._worthwhile(_options(gpu, self.kinds, bounds.fill))
+            options = known[state]
             self._placements.append([placement for _, _, placement in options])
             self._members.setdefault(tuple((offer, cost) for offer, cost, _ in options), []).append(n)
-        classes = [GpuClass(len(members), options) for options, members in self._members.items()]
-        self._search = CountSearch(classes, self._limits())
+        self.classes = [GpuClass(len(members), options) for options, members in self._members.items()]
+        self._search = CountSearch(self.classes, self._limits())
 
     @property
     def steps(self) -> int:
@@ -113,17 +119,14 @@ class NodeLayoutSearch:
 
     def find(self, demands: Sequence[Needs]) -> NodeLayout:
         """Find the layout for a list of demands, as ``find_layout``."""
-        floor = granted = self._vector({})
-        for kind, count in sorted(self.bounds.least.items()):
-            if kind in self.kinds:
-                steps = [self._vector({kind: n}) for n in range(max(0, count - self._count_held(kind)) + 1)]
-                floor = _maximum(floor, steps[self._count_fitting(steps, floor)])
+        floor = self._floor()
+        granted = self._vector({})
         known = [n for n, demand in enumerate(demands) if all(k in self.kinds for k, count in demand.items() if count)]
         vectors = {n: self._vector(demands[n]) for n in known}
         met: set[int] = set()
         while known:
             sums = list(accumulate((vectors[n] for n in known), _add_counts, initial=granted))
-            count = self._count_fitting(sums, floor)
+            count = self._most_that_fit(len(known), [_maximum(floor, each) for each in sums].__getitem__)
             met.update(known[:count])
             granted = sums[count]
             # A demand of at least as much as a refused one cannot be met either.
@@ -132,20 +135,29 @@ class NodeLayoutSearch:
         placements: dict[int, PlacedGeometry] = {
             gpu: self._placements[gpu][option]
             for members, options in zip(self._members.values(), found, strict=True)
-            for gpu, option in zip(members, options, strict=True)
+            for gpu, option in zip(members, sorted(options, reverse=True), strict=True)
         }
         return self._layout(
             [placements[n] for n in range(len(self.gpus))], tuple(n in met for n in range(len(demands)))
         )
 
-    def _count_fitting(self, needs: Sequence[Vector], floor: Vector) -> int:
-        """Return the number of the last of growing needs that fits beside the floor. The first one is known to fit."""
+    def _floor(self) -> Vector:
+        """Return the devices that are kept at least, as far as possible."""
+        floor = self._vector({})
+        for kind, count in sorted(self.bounds.least.items()):
+            if kind in self.kinds and count > self._count_held(kind):
+                needs = partial(self._with, floor, kind)
+                floor = needs(self._most_that_fit(count - self._count_held(kind), needs))
+        return floor
 
-        def refused(n: int) -> bool:
-            return not self._search.fits(_maximum(floor, needs[n]))
+    def _with(self, need: Vector, kind: str, count: int) -> Vector:
+        return _maximum(need, self._vector({kind: count}))
 
-        last = len(needs) - 1
-        return last if not refused(last) else bisect_left(range(1, last), True, key=refused)
+    def _most_that_fit(self, most: int, need: Callable[[int], Vector]) -> int:
+        """Return the largest number whose need fits. Needs grow with the number, and that of 0 fits."""
+        if self._search.fits(need(most)):
+            return most
+        return bisect_left(range(1, most), True, key=lambda n: not self._search.fits(need(n)))
 
     def _worthwhile(self, options: Options) -> list[tuple[Vector, Cost, PlacedGeometry]]:
         """Return the options that no cheaper one replaces, the cheapest first."""
@@ -241,7 +253,7 @@ def _reachable(
     table = compiled_table(family)
     numbers = {place: n for n, place in enumerate(singles)}
     found: dict[tuple[int, ...], list[_State]] = {}
-    for placed in _extend(table, fixed, table.mask(fixed), Counter(p for p, _ in fixed), singles):
+    for placed in _extend(table, fixed, table.mask(fixed), singles):
         bits = sum(1 << numbers[place] for place in placed if place in numbers)
         state = bits, table.headroom(table.mask(placed)), placed
         found.setdefault(tuple(profile for profile, _ in placed), []).append(state)
@@ -298,20 +310,27 @@ def cheapest_placement(gpu: LayoutGpu, counts: Mapping[int, int]) -> PlacedGeome
 
 def all_placements(table: PlacementTable) -> Iterator[PlacedGeometry]:
     """Yield every placed layout that an empty GPU of a table can have."""
-    yield from _extend(table, (), 0, Counter(), sorted((p, s) for p, starts in table.starts.items() for s in starts))
+    yield from _extend(table, (), 0, sorted((p, s) for p, starts in table.starts.items() for s in starts))
 
 
 def _extend(
-    table: PlacementTable,
-    placed: tuple[PlacedInstance, ...],
-    mask: int,
-    counts: Counter[int],
-    singles: Sequence[PlacedInstance],
+    table: PlacementTable, placed: tuple[PlacedInstance, ...], mask: int, singles: Sequence[PlacedInstance]
 ) -> Iterator[tuple[PlacedInstance, ...]]:
     yield tuple(sorted(placed))
     for n, place in enumerate(singles):
         if table.masks[place] & mask:
             continue
-        bigger = counts + Counter((place[0],))
-        if allowed(table, bigger):
-            yield from _extend(table, (*placed, place), mask | table.masks[place], bigger, singles[n + 1 :])
+        bigger = (*placed, place)
+        if _is_allowed(table.family, tuple(sorted(p for p, _ in bigger))):
+            yield from _extend(table, bigger, mask | table.masks[place], singles[n + 1 :])
+
+
+@lru_cache(maxsize=4096)
+def _is_allowed(family: Family, profiles: tuple[int, ...]) -> bool:
+    return allowed(compiled_table(family), Counter(profiles))
+
+
+def forget() -> None:
+    """Forget the placements of all tables, so that the next search is as cold as the first of a process."""
+    _reachable.cache_clear()
+    _is_allowed.cache_clear()
