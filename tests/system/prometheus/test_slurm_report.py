@@ -22,9 +22,13 @@ HOUR = 3600
 BIG = "a100_3g.20gb"
 
 
-def metrics(job: int, start: int, end: int, memory: int, busy: float, *, peak_at: int = 0) -> Iterator[tuple[str, str]]:
+def metrics(
+    job: int, start: int, end: int, memory: int, busy: float, *, peak_at: int = 0, cluster: str = "alpha"
+) -> Iterator[tuple[str, str]]:
     """Yield the samples of a job on a GPU instance as dcgm-exporter has them, one a minute: metric and line."""
-    labels = f'gpu="0",UUID="GPU-1",Hostname="n1",GPU_I_PROFILE="3g.20gb",GPU_I_ID="2",hpc_job="{job}"'
+    labels = (
+        f'gpu="0",UUID="GPU-1",Hostname="n1",GPU_I_PROFILE="3g.20gb",GPU_I_ID="2",hpc_job="{job}",cluster="{cluster}"'
+    )
     for moment in range(start, end, 60):
         used = memory if abs(moment - (peak_at or start)) < 60 else memory // 2
         yield "DCGM_FI_DEV_FB_USED", f"{{{labels}}} {used} {moment}"
@@ -64,6 +68,8 @@ def test_peaks_of_days_come_from_a_real_prometheus(
     ]
     # The exporter was away for half of this job.
     samples += metrics(4, NOW - 6 * HOUR, NOW - 5 * HOUR, 1000, 0.1)
+    # A job of another cluster has the id of one of ours.
+    samples += metrics(2, NOW - 10 * HOUR, NOW - 9 * HOUR, 18000, 0.1, cluster="beta")
     folder = tmp_path / "prometheus-0"
     folder.mkdir()
     backfill(folder / "data", *samples)
@@ -84,7 +90,8 @@ def test_peaks_of_days_come_from_a_real_prometheus(
         line(4, "COMPLETED", NOW - 6 * HOUR, NOW - 4 * HOUR, kind=BIG),
         line(5, "COMPLETED", NOW - 4 * HOUR, NOW - 3 * HOUR, kind=BIG),
     )
-    use, err = report(capsys, "--since", "3d", "--prometheus", f"http://127.0.0.1:{server.port}")
+    ours = ("--prometheus-label", "cluster=alpha")
+    use, err = report(capsys, "--since", "3d", "--prometheus", f"http://127.0.0.1:{server.port}", *ours)
     assert err == ""
     assert {key: use[key] for key in ("jobs", "judged", "memory_mib", "compute")} == {
         "jobs": 4,
@@ -98,9 +105,12 @@ def test_peaks_of_days_come_from_a_real_prometheus(
     ]
     assert use["saved_gpu_hours"] == 10.65
 
+    _, err = report(capsys, "--prometheus", f"http://127.0.0.1:{server.port}", "--prometheus-label", "cluster=gamma")
+    assert "has no DCGM_FI_DEV_FB_USED with the label hpc_job" in err
+
     # Within a day the peak of the long job is not seen, and it did not run for a day.
     monkeypatch.setenv("ALIQUOT_PROMETHEUS", f"http://127.0.0.1:{server.port}/")
-    use, _ = report(capsys, "--since", "20h")
+    use, _ = report(capsys, "--since", "20h", *ours)
     assert (use["jobs"], use["judged"], use["memory_mib"]) == (4, 2, 4500)
-    assert main(["slurm", "report", "--since", "3d"]) == 0
+    assert main(["slurm", "report", "--since", "3d", *ours]) == 0
     assert "2g.10gb for 1 job, 1g.5gb for 1 job" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -125,6 +126,9 @@ def test_a_report_has_each_run_of_each_job_under_the_type_that_it_got(accounting
     until(lambda: report(bed)[BIG]["jobs"] == 2, lambda: f"{report(bed)}")  # the run that ended, and the other job
     assert report(bed, "--user=root", "--partition=main") == report(bed)
     assert report(bed, "--account=nope") == {}
+    if bed.release == OLD:  # an unprivileged user cannot enter the root of the other one
+        unprivileged = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m", "aliquot")
+        assert BIG in bed.ok(*unprivileged, "slurm", "report")
 
     done = bed.aliquot("slurm", "report", "--user=nope,root")
     assert (done.code, done.out) == (20, "")

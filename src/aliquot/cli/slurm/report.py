@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aliquot.slurm.client.models import SlurmNode
     from aliquot.slurm.gpus.type_facts import TypeFacts
     from aliquot.slurm.report.accounting import AccountingJob, JobFilter
-    from aliquot.slurm.report.measured import Peaks
+    from aliquot.slurm.report.measured import LabelMatch, Peaks
     from aliquot.slurm.report.prometheus import Prometheus
     from aliquot.slurm.report.window import Window
 
@@ -45,6 +45,7 @@ class _Measured(msgspec.Struct, frozen=True):
 def run(args: Args) -> int:
     from aliquot.slurm.report.accounting import JobFilter, counts_memory, read_jobs, read_memory
     from aliquot.slurm.report.job_report import build_report
+    from aliquot.slurm.report.measured import LabelMatch
     from aliquot.slurm.report.prometheus import Prometheus
     from aliquot.slurm.report.step_memory import peaks_of_steps
     from aliquot.slurm.report.window import parse_since
@@ -52,10 +53,11 @@ def run(args: Args) -> int:
     window = parse_since(args.since, int(time.time()))
     chosen = JobFilter(args.user or "", args.partition or "", args.account or "")
     prometheus = Prometheus(args.prometheus) if args.prometheus else None
+    labels = tuple(map(LabelMatch.parse, args.prometheus_label or ()))
     cluster = _cluster(chosen)
     jobs = read_jobs(chosen, window)
     facts = _facts(cluster.nodes, jobs)
-    measured = _dcgm(prometheus, window)
+    measured = _dcgm(prometheus, window, labels)
     if measured.reason and counts_memory(cluster.settings):
         peaks = peaks_of_steps(jobs, read_memory(chosen, window), facts)
         measured = _Measured(peaks, "slurm" if peaks else "", measured.reason)
@@ -96,14 +98,14 @@ def _cluster(chosen: JobFilter) -> _Cluster:
         return _Cluster(settings, slurm.nodes(), running)
 
 
-def _dcgm(prometheus: Prometheus | None, window: Window) -> _Measured:
+def _dcgm(prometheus: Prometheus | None, window: Window, labels: tuple[LabelMatch, ...]) -> _Measured:
     from aliquot.slurm.report.measured import MEMORY, read_peaks
     from aliquot.slurm.report.prometheus import NoMeasurementsError
 
     if prometheus is None:
         return _Measured(reason="name the Prometheus that scrapes dcgm-exporter with --prometheus URL")
     try:
-        found = read_peaks(window, prometheus.ask)
+        found = read_peaks(window, prometheus.ask, labels)
     except NoMeasurementsError as error:
         return _Measured(reason=f"{prometheus.url}: {error}")
     if not found:

@@ -87,6 +87,12 @@ REPORT = CliCommand(
             metavar="URL",
             env="ALIQUOT_PROMETHEUS",
         ),
+        CommandOption(
+            "--prometheus-label",
+            help="use only metrics with this label, if the Prometheus has several clusters; repeatable",
+            kind="repeat",
+            metavar="NAME=VALUE",
+        ),
         OUTPUT,
     ),
     text="Reads Slurm's accounting, and changes nothing. A wait begins when the job could have started. GPU-hours are "

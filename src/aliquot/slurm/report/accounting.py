@@ -15,6 +15,7 @@ from aliquot.slurm.client import error_messages
 from aliquot.slurm.client.bounded_program import SlurmPrograms
 from aliquot.slurm.client.errors import (
     NoAccountingError,
+    NoSlurmError,
     RefusedError,
     SlurmdbdUnavailableError,
     SlurmUnavailableError,
@@ -107,6 +108,13 @@ def _sacct(chosen: JobFilter, window: Window, *more: str) -> str:
         done = SlurmPrograms(bound_s=BOUND_S).run(_PURPOSE, *words)
     except SlurmUnavailableError as late:  # slurmctld has just answered
         raise _unavailable(late.details) from late
+    except NoSlurmError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno is None:  # not an error of the system
+            raise RefusedError(
+                f"cannot {_PURPOSE}: sacct has too many jobs: {error.__cause__.strerror}",
+                next_step="aliquot slurm report --since 1d",
+            ) from error
+        raise
     if done.code:
         raise _failure(done.err.strip() or done.out.strip(), chosen)
     return done.out
@@ -170,10 +178,11 @@ def _failure(output: str, chosen: JobFilter) -> BlockedError:
     """Return the error for what sacct wrote."""
     low = output.lower()
     if chosen.user and "invalid user id" in low:
+        name = output.rpartition(":")[2].strip()
         return BlockedError(
-            f"no user {output.rpartition(':')[2].strip()}: sacct takes names and ids of this host's users",
+            f"no user {name}: sacct takes names and ids of this host's users",
             code="NO_SUCH_USER",
-            next_step=f"id {chosen.user.partition(',')[0]}",
+            next_step=f"id {name}",
         )
     if any(each in low for each in _UNAVAILABLE):
         return _unavailable(tuple(line.strip() for line in output.splitlines() if line.strip())[-3:])

@@ -8,10 +8,12 @@ queries that load too many samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from aliquot.errors import UsageError
 from aliquot.slurm.report.window import Window
 
 MEMORY = "DCGM_FI_DEV_FB_USED"
@@ -22,6 +24,7 @@ CHUNK_S = 86400
 STEP_S = 300
 """Presence of a metric is checked in steps of this length, whatever the scrape interval is."""
 _MOST_MIB = 16 << 20
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _BY = "by (hpc_job, GPU_I_PROFILE)"
 
 Sample = tuple[Mapping[str, str], float]
@@ -43,26 +46,46 @@ Peaks = Mapping[tuple[int, str], JobPeak]
 """By job and profile in lower case, "" for whole GPUs."""
 
 
-def read_peaks(window: Window, ask: Ask) -> Peaks:
-    """Return the peaks of all jobs that were measured in a window."""
+class LabelMatch(msgspec.Struct, frozen=True):
+    """A label that metrics must have, for example the name of the cluster: ids of jobs are not unique across them."""
+
+    name: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> LabelMatch:
+        """Parse ``cluster=alpha``. Raises UsageError."""
+        name, mark, value = text.partition("=")
+        if not mark or not _LABEL.fullmatch(name):
+            raise UsageError(
+                f"invalid label {text!r}: use NAME=VALUE",
+                next_step="aliquot slurm report --prometheus-label cluster=NAME",
+            )
+        return cls(name, value)
+
+    def __str__(self) -> str:
+        quoted = self.value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'{self.name}="{quoted}"'
+
+
+def read_peaks(window: Window, ask: Ask, labels: Sequence[LabelMatch] = ()) -> Peaks:
+    """Return the peaks of all jobs that were measured in a window, by metrics with these labels."""
+    chosen = ",".join(['hpc_job!=""', *map(str, labels)])
+    memory_of, compute_of = f"{MEMORY}{{{chosen}}}", f"{COMPUTE}{{{chosen}}}"
     memory: dict[tuple[int, str], float] = {}
     compute: dict[tuple[int, str], float] = {}
     seen: dict[tuple[int, str], float] = {}
     for chunk in _chunks(window):
         length = chunk.length_s
-        _merge(memory, _results(ask, f"max {_BY} (max_over_time({_selector(MEMORY)}[{length}s]))", chunk), max)
-        _merge(compute, _results(ask, f"max {_BY} (max_over_time({_selector(COMPUTE)}[{length}s]))", chunk), max)
-        steps = f"min {_BY} (count_over_time({_selector(MEMORY)}[{length}s:{STEP_S}s]))"
+        _merge(memory, _results(ask, f"max {_BY} (max_over_time({memory_of}[{length}s]))", chunk), max)
+        _merge(compute, _results(ask, f"max {_BY} (max_over_time({compute_of}[{length}s]))", chunk), max)
+        steps = f"min {_BY} (count_over_time({memory_of}[{length}s:{STEP_S}s]))"
         _merge(seen, _results(ask, steps, chunk), lambda one, other: one + other)
     return {
         key: JobPeak(math.ceil(value), _share(compute.get(key)), int(seen.get(key, 0)) * STEP_S)
         for key, value in memory.items()
         if 0 <= value <= _MOST_MIB
     }
-
-
-def _selector(metric: str) -> str:
-    return f'{metric}{{hpc_job!=""}}'
 
 
 def _chunks(window: Window) -> Iterator[Window]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -64,7 +65,7 @@ class Prometheus:
         left = self._end - time.monotonic()
         if left <= 0:
             raise NoMeasurementsError("its queries took too long: use a shorter --since")
-        query = urlencode({"query": expression, "time": f"{at:.0f}", "timeout": f"{left:.0f}s"})
+        query = urlencode({"query": expression, "time": f"{at:.0f}", "timeout": f"{math.ceil(left)}s"})
         connection = self._connection(left)
         try:
             connection.connect()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import AliquotError, UsageError
+from aliquot.slurm.client import bounded_program
 from aliquot.slurm.client.errors import NoAccountingError, RefusedError
 from aliquot.slurm.report.accounting import (
     AccountingJob,
@@ -122,6 +123,18 @@ def test_what_sacct_says_becomes_an_error(
     with pytest.raises(AliquotError) as failed:
         read_jobs(JobFilter(user=user), Window(0, 3600))
     assert failed.value.code == code
+
+
+def test_a_listing_that_is_too_long_asks_for_a_shorter_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sacct").write_text("#!/bin/sh\nexec yes\n")
+    (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(bounded_program, "MOST_BYTES", 1 << 20)
+    with pytest.raises(RefusedError) as refused:
+        read_jobs(JobFilter(), Window(0, 3600))
+    assert refused.value.brief == "cannot read Slurm's accounting: sacct has too many jobs: it writes more than 1 MiB"
+    assert refused.value.next_step == "aliquot slurm report --since 1d"
 
 
 def test_sacct_gets_the_window_and_no_preferences_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

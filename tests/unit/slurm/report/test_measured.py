@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from aliquot.slurm.report.measured import COMPUTE, MEMORY, JobPeak, Sample, read_peaks
+from aliquot.errors import UsageError
+from aliquot.slurm.report.measured import COMPUTE, MEMORY, JobPeak, LabelMatch, Sample, read_peaks
 from aliquot.slurm.report.window import Window
 
 DAY = 86400
@@ -46,6 +47,16 @@ def test_the_window_is_asked_for_day_by_day_and_the_largest_value_counts() -> No
         'max by (hpc_job, GPU_I_PROFILE) (max_over_time(DCGM_FI_DEV_FB_USED{hpc_job!=""}[86400s]))'
     )
     assert answers.asked[-1][0].endswith(f'(count_over_time({MEMORY}{{hpc_job!=""}}[{DAY - 600}s:300s]))')
+
+
+def test_labels_are_quoted() -> None:
+    answers = Answers([], [], [])
+    labels = [LabelMatch.parse("cluster=alpha"), LabelMatch.parse('site=a"} or x{y="\\')]
+    read_peaks(Window(0, 10), answers.ask, labels)
+    assert 'FB_USED{hpc_job!="",cluster="alpha",site="a\\"} or x{y=\\"\\\\"}[10s]' in answers.asked[0][0]
+    for text in ("", "cluster", "=x", "a-b=x", "a b=x"):
+        with pytest.raises(UsageError):
+            LabelMatch.parse(text)
 
 
 @pytest.mark.parametrize("job", ["", "x", "-1", "1.5", "٣", "9" * 30])
