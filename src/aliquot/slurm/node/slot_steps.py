@@ -98,18 +98,20 @@ def update_daemons(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
 def _restart_daemons(record: ChangeRecord, context: SlurmChangeContext) -> None:
     """Restart slurmctld while slurmd is stopped, because slurmctld drains a node that registers its previous types.
 
-    Whatever happens, slurmd runs at the end: Slurm ends the jobs of a node whose slurmd is away for long.
+    slurmd does not wait for an answer of the new slurmctld, because steps of running jobs need slurmd and wait a second
+    for each failure. Whatever happens, slurmd runs at the end: Slurm ends the jobs of a node whose slurmd is away for
+    long.
     """
     try:
         context.daemon.stop()
         reconfigure.restart_controller(record)
-        waiting.wait_for_controller(context)
     except BaseException:
         with suppress(AliquotError):
             context.daemon.stop()
         context.daemon.start("")
         raise
     context.daemon.start("")
+    waiting.wait_for_controller(context)
 
 
 def verify_slots(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:

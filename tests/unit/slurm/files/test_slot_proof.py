@@ -54,6 +54,7 @@ def test_jobs_whose_records_stay_are_not_harmed(busy: tuple[int, ...]) -> None:
         (14, "a job has slot 14 (pad): it has the unused capabilities"),
         (15, "a job has record 15, which slurmd does not have"),
     ],
+    ids=["job", "pad", "last", "none"],
 )
 def test_a_job_whose_record_would_change_breaks_the_proof(busy: int, sentence: str) -> None:
     assert broken_jobs(read(BEFORE), read(AFTER), {0, busy}) == (sentence,)

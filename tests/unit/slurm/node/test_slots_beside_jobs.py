@@ -16,6 +16,7 @@ from aliquot.slurm.client.errors import BusyError, OldSlurmError, SlurmUnavailab
 from aliquot.slurm.client.models import Gres, SlurmJob, SlurmReservation, Version
 from aliquot.slurm.node import slot_gate as gate
 from aliquot.slurm.node import transaction as apply
+from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.dry_run import preview
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
@@ -481,6 +482,22 @@ def test_an_older_slurm_stops_slurmd_before_slurmctld_and_starts_it_whatever_hap
     with pytest.raises(AliquotError, match="--slurmctld-restart ended with status 3"):
         host.apply("1", WHOLE, replace(settings, controller_restart="exit 3"))
     assert host.slurmd.log[-1].split()[0] == "start"
+    assert closed(host)
+
+
+def test_slurmd_runs_again_before_the_new_slurmctld_answers(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Steps of running jobs need slurmd, and wait a second for each failure.
+    host.cluster.release = Version(22, 5, 8)
+    seen: list[str] = []
+
+    def unavailable(*_: object) -> None:
+        seen.append(host.slurmd.log[-1].split()[0])
+        raise SlurmUnavailableError("slurmctld does not answer")
+
+    monkeypatch.setattr(waiting, "wait_for_controller", unavailable)
+    with pytest.raises(SlurmUnavailableError):
+        host.apply("1", HALVES, replace(slots(host), controller_restart="true"))
+    assert seen == ["start"]
     assert closed(host)
 
 
