@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "allocate": "E9: Allocate",
     "devices": "E10: the devices agent",
     "admission": "E11: admission and capacity",
+    "policy": "E11: demand served under Slurm",
     "slurm": "E12: Slurm",
     "page": "E13: the page",
     "metrics": "E14: figures for Prometheus, and what pieces are used for",
