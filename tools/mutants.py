@@ -782,6 +782,13 @@ MUTANTS = {
         "if False:",
         ("tests/unit/slurm/controller/test_slurm_decide.py",),
     ),
+    "slurm-reserved": Mutant(
+        "slurm controller: a node is changed for a job that Slurm does not start there before a reservation",
+        "slurm/controller/job_demand.py",
+        "if r.start < end and r.end > now for name",
+        "if r.start < now and r.end > now for name",
+        ("tests/unit/slurm/controller/test_slurm_demands.py",),
+    ),
     "slurm-weights": Mutant(
         "slurm weights: a device is billed by its compute alone, whatever memory it takes from others",
         "slurm/gpus/type_facts.py",

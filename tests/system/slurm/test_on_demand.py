@@ -129,6 +129,18 @@ def test_what_stands_in_the_way_is_reported_and_nothing_is_done(bed: Bed) -> Non
     assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2")
 
 
+def test_a_reservation_matters_if_it_begins_before_the_job_would_end(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    begins = ("starttime=now+2hours", "duration=60", "users=root", "flags=maint")
+    bed.ok("scontrol", "create", "reservation", "reservationname=later", "nodes=n1", *begins)
+    cluster.once("--once")
+    endless = cluster.submit("a100_1g.5gb:1", "true")
+    short = cluster.submit("a100_1g.5gb:1", "true", "--time=10")
+    verdicts = {str(job["job"]): job for job in cluster.demand()["jobs"]}
+    assert verdicts[endless]["why"] == ["n1: a reservation of it begins before the job's time limit ends"]
+    assert "reservation" not in str(verdicts[short]["why"])
+
+
 def test_the_same_through_slurmrestd(bed: Bed) -> None:
     cluster = Cluster(bed, "n1")
     rest = bed.rest()

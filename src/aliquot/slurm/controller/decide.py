@@ -280,6 +280,8 @@ def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
         return f"it is not in the job's partition {','.join(demand.partitions)}"
     if (demand.required and node_state.name not in demand.required) or node_state.name in demand.excluded:
         return "the job requests other nodes"
+    if node_state.name in demand.reserved:
+        return "a reservation of it begins before the job's time limit ends"
     missing = [f for f in demand.features if f not in node.features]
     if missing:
         return f"it lacks the feature {', '.join(missing)}, which the job requests"

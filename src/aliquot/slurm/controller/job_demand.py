@@ -11,7 +11,7 @@ import msgspec
 
 from aliquot.errors import Message
 from aliquot.slurm.client import pending_reasons as reasons
-from aliquot.slurm.client.models import SlurmJob, SlurmPartition
+from aliquot.slurm.client.models import SlurmJob, SlurmPartition, SlurmReservation
 
 _WORDS = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=\-]*")
 
@@ -35,12 +35,14 @@ class JobDemand(msgspec.Struct, frozen=True):
     """Features that stand for layouts; the job requests one of them."""
     required: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
+    reserved: frozenset[str] = frozenset()
+    """Nodes where Slurm does not start it, because a reservation of others begins before it would end."""
     cpus: int = 1
     memory_mib: int = 0
     user: str = ""
     reason: str = ""
-    time_limit_s: float | None = None
-    """The job's time limit; None if it has none."""
+    time_limit_s: int = 0
+    """The job's time limit in seconds; 0 if it has none."""
     follows: bool = False
     """True if other jobs come first in Slurm's own order."""
 
@@ -70,7 +72,11 @@ class JobQueue(msgspec.Struct, frozen=True):
 
 
 def job_queue(
-    jobs: Iterable[SlurmJob], partitions: Iterable[SlurmPartition], layouts: Mapping[str, object], now: float
+    jobs: Iterable[SlurmJob],
+    partitions: Iterable[SlurmPartition],
+    layouts: Mapping[str, object],
+    now: float,
+    reservations: Sequence[SlurmReservation] = (),
 ) -> JobQueue:
     """Return the queue at the time ``now`` (seconds since the epoch)."""
     listed = tuple(jobs)
@@ -86,7 +92,7 @@ def job_queue(
             why = Message("it requests no GPU type, so any free GPU suits it")
         copies = 0 if why.sentence else _startable_tasks(job, headroom)
         if copies:
-            demands.append(_demand(job, need, named, copies))
+            demands.append(_demand(job, need, named, copies, _reserved_nodes(job, reservations, now)))
             continue
         sentence = why.sentence or "as many tasks of its array run as may run at a time"
         unserved.append(UnservedJob(job.id, sentence, job.reason, job.user, why.next_step))
@@ -128,7 +134,19 @@ def _unserved_reason(job: SlurmJob, up: set[str], headroom: Container[int], now:
     return Message(f"Slurm keeps it for a reason that no layout changes: {job.reason}", f"scontrol show job {job.id}")
 
 
-def _demand(job: SlurmJob, need: dict[str, int], named: tuple[str, ...], copies: int) -> JobDemand:
+def _reserved_nodes(job: SlurmJob, reservations: Sequence[SlurmReservation], now: float) -> frozenset[str]:
+    """Return the nodes that a reservation keeps from a job.
+
+    A reservation that begins after the job's time limit does not matter; a job without one never ends for Slurm. A
+    reservation of some cores of a node counts as one of the node.
+    """
+    end = now + job.time_limit_s if job.time_limit_s else float("inf")
+    return frozenset(name for r in reservations if r.start < end and r.end > now for name in r.nodes)
+
+
+def _demand(
+    job: SlurmJob, need: dict[str, int], named: tuple[str, ...], copies: int, reserved: frozenset[str]
+) -> JobDemand:
     return JobDemand(
         job=job.id,
         need=need,
@@ -142,11 +160,12 @@ def _demand(job: SlurmJob, need: dict[str, int], named: tuple[str, ...], copies:
         layouts=named,
         required=frozenset(job.required_nodes),
         excluded=frozenset(job.excluded_nodes),
+        reserved=reserved,
         cpus=-(-job.cpus // max(1, job.node_count)),
         memory_mib=job.memory_mib,
         user=job.user,
         reason=job.reason,
-        time_limit_s=job.time_limit_s or None,
+        time_limit_s=job.time_limit_s,
         follows=reasons.reason_key(job.reason) == reasons.PRIORITY,
     )
 

@@ -106,7 +106,8 @@ class SlurmController:
         node_states = [
             self._node_state(h, by_name.get(h.name), on_nodes.get(h.name, ()), now) for h in self.settings.hosts
         ]
-        queue = job_queue(jobs, partitions, self.settings.layouts, now)
+        reservations = self._ports.slurm.reservations() if any(job.pending for job in jobs) else ()
+        queue = job_queue(jobs, partitions, self.settings.layouts, now, reservations)
         idle = [r.name for r in node_states if not r.jobs and not r.shut and r.node is not None and r.node.answers]
         self.history = self.history.with_observation(now, idle, {j.id for j in jobs if j.pending})
         state = SlurmState(

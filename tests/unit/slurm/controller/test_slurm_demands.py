@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from aliquot.slurm.client.models import Gres, SlurmJob, SlurmPartition
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmPartition, SlurmReservation
 from aliquot.slurm.controller.job_demand import JobQueue, job_queue, per_node
 
 LAYOUTS = {"mig_2x3g": {"3g.20gb": 2}, "mig_7x1g": {"1g.5gb": 7}}
@@ -138,3 +138,43 @@ def test_an_array_limit_counts_the_tasks_that_run() -> None:
 def test_a_job_of_the_highest_priority_comes_first_however_late_it_is_submitted() -> None:
     urgent = replace(JOB, id=99, priority=999_999, submitted=90)
     assert next(w.job for w in queue(JOB, ARRAY, urgent).demands) == 99
+
+
+def test_a_reservation_matters_only_if_it_begins_before_the_job_would_end() -> None:
+    days = SlurmReservation("maintenance", ("n1",), ("MAINT",), start=90_000, end=99_000)
+    now = SlurmReservation("others", ("n2",), (), start=50, end=5_000)
+    over = SlurmReservation("over", ("n3",), (), start=10, end=90)
+    for limit, reserved in ((0, {"n1", "n2"}), (3_600, {"n2"}), (100_000, {"n1", "n2"})):
+        job = replace(JOB, time_limit_s=limit)
+        (want,) = job_queue([job], [SlurmPartition("all")], LAYOUTS, 100.0, (days, now, over)).demands
+        assert want.reserved == reserved
+
+
+def reasons() -> list[tuple[str, bool]]:
+    """Return every pending reason of 22.05 and 24.11, and whether another layout can resolve it."""
+    resolved = ("None", "Priority", "Resources", "ReqNodeNotAvail", "SchedDefer")
+    return [(word, word in resolved) for word in REASONS.split()]
+
+
+REASONS = """
+None Priority Dependency Resources PartitionNodeLimit PartitionTimeLimit PartitionDown PartitionInactive JobHeldAdmin
+JobHeldUser BeginTime Licenses AssociationJobLimit AssociationResourceLimit AssociationTimeLimit Reservation
+ReservationDeleted ReqNodeNotAvail FrontEndDown SchedDefer NodeDown BadConstraints SystemFailure JobLaunchFailure
+NonZeroExitCode TimeLimit InactiveLimit InvalidAccount InvalidQOS QOSUsageThreshold QOSJobLimit QOSResourceLimit
+QOSTimeLimit RaisedSignal Cleaning Prolog QOSNotAllowed AccountNotAllowed DependencyNeverSatisfied QOSGrpCpuLimit
+QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpJobsLimit QOSGrpMemLimit QOSGrpNodeLimit QOSGrpSubmitJobsLimit
+QOSGrpWallLimit QOSMaxCpuPerJobLimit QOSMaxCpuMinutesPerJobLimit QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit
+QOSMaxCpuPerUserLimit QOSMaxJobsPerUserLimit QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit QOSMinCpuNotSatisfied
+AssocGrpCpuLimit AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit AssocGrpJobsLimit AssocGrpMemLimit
+AssocGrpNodeLimit AssocGrpSubmitJobsLimit AssocGrpWallLimit AssocMaxJobsLimit AssocMaxCpuPerJobLimit
+AssocMaxNodePerJobLimit AssocMaxSubmitJobLimit JobHoldMaxRequeue JobArrayTaskLimit BurstBufferResources
+BurstBufferStageIn BurstBufferOperation PowerNotAvail PowerReserved AssocGrpGRES AssocGrpGRESMinutes AssocMaxGRESPerJob
+AssocGrpLicense QOSGrpGRES QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxGRESPerUser QOSMinGRES QOSGrpLicense
+"""
+
+
+@pytest.mark.parametrize(("reason", "resolved"), reasons())
+def test_each_reason_of_both_releases_is_slurms_or_ours(reason: str, *, resolved: bool) -> None:
+    found = queue(replace(JOB, reason=reason))
+    assert bool(found.demands) == resolved
+    assert resolved or reason in found.unserved[0].why

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from aliquot.core.model.inventory import Inventory
 from aliquot.foundation import state_store
 from aliquot.slurm.client.errors import RefusedError, SlurmUnavailableError
-from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
 from aliquot.slurm.controller import poll_hint as poll_hints
@@ -86,6 +86,9 @@ class ToySlurm:
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
         return (SlurmPartition("all"),)
+
+    def reservations(self) -> tuple[SlurmReservation, ...]:
+        return ()
 
     def create(self, line: str) -> None:
         self._act(f"create {line.split()[0]}")
