@@ -83,7 +83,7 @@ class FreeDevices:
 
 def _takes_jobs(node_state: SlurmNodeState, demand: JobDemand) -> bool:
     node = node_state.node
-    if node is None or node.draining or node_state.shut:
+    if node is None or node.draining or node_state.shut or node_state.in_maintenance:
         return False
     return not demand.layouts or bool(set(demand.layouts) & set(node.features))
 

@@ -19,6 +19,8 @@ def state_blocker(node_state: SlurmNodeState) -> str:
         return f"it is {'+'.join(sorted(node.states))} in Slurm ({node.reason or 'no reason given'})"
     if node.draining and not node.reason.startswith(MARK):
         return f"another user or program drained it ({node.reason or 'no reason given'})"
+    if node_state.in_maintenance:
+        return "a reservation for maintenance keeps jobs from it"
     if not node_state.gpus:
         return "it has no GPU that can be partitioned"
     if node_state.jobs and not node_state.board:

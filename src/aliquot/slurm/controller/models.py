@@ -56,7 +56,7 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
     def free(self) -> Counter[str]:
         """The devices by type that a job could get now."""
         node = self.node
-        if node is None or node.draining or self.shut:
+        if node is None or node.draining or self.shut or self.in_maintenance:
             return Counter()
         if not node.answers:
             return Counter()
@@ -68,6 +68,11 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
             if gres.name == "gpu" and gres.type != PAD:
                 counts[gres.type] -= gres.count
         return +counts
+
+    @property
+    def in_maintenance(self) -> bool:
+        """True if a reservation keeps jobs from the node, which may be ours during a change."""
+        return self.node is not None and bool(self.node.states & {"MAINT", "MAINTENANCE"})
 
     @property
     def waiting(self) -> bool:

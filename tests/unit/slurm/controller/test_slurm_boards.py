@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from aliquot.slurm.client.models import Gres, SlurmJob
 from aliquot.slurm.controller.models import SlurmDecision
 from support.slurmboards import NOW, board, decided, layout, want
@@ -109,6 +111,17 @@ def test_an_old_release_changes_its_boards_in_batches() -> None:
     assert decided([board(WHOLE), board(WHOLE, name="n2", last_change=NOW - 5)], job).repartitions
     rested = board(WHOLE, name="n2", release="22.05.8", last_change=NOW - 31)
     assert decided([board(WHOLE, release="22.05.8"), rested], want(1, "3g.20gb", 4)).repartitions
+
+
+def test_a_node_in_maintenance_is_left_and_has_no_free_devices() -> None:
+    states = frozenset({"IDLE", "MAINTENANCE"})
+    plain = board(WHOLE)
+    assert plain.node is not None
+    kept = msgspec.structs.replace(plain, node=msgspec.structs.replace(plain.node, states=states))
+    decision = decided([kept], want(1, "7g.40gb"), want(2, "3g.20gb"))
+    assert not decision.repartitions
+    assert "n1: a reservation for maintenance keeps jobs from it" in why(decision, 1)
+    assert state(decision, 2) == "waits"
 
 
 def test_a_job_with_the_pads_blocks_what_they_stand_for() -> None:
