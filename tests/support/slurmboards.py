@@ -14,8 +14,8 @@ from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
 from aliquot.slurm.controller.layout_gpus import profiles_by_type, searchable_gpus
 from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNodeState, SlurmState
 from aliquot.slurm.controller.remote_nodes import RemoteNodeFacts
-from aliquot.slurm.controller.settings import BOARD_LIMITS, ManagedNode, SlurmControllerSettings
-from aliquot.slurm.controller.slot_boards import board_state, is_board, with_used
+from aliquot.slurm.controller.settings import BOARD_LIMITS, ManagedNode, Rules, SlurmControllerSettings
+from aliquot.slurm.controller.slot_boards import board_state, coming, is_board, with_used
 from laws.oracle import mig_nodes
 
 FAMILY = catalog.family("a100-40gb")
@@ -56,13 +56,13 @@ def board(
         version=str(more.pop("release", "24.11.5")),
     )
     assert is_board(node, facts)
-    host = ManagedNode(name, limits=BOARD_LIMITS, slots=True)
-    state = SlurmNodeState(host=host, node=node, jobs=len(taken))
-    state = board_state(state, node, facts, jobs, NOW)
+    host = ManagedNode(name, rules=Rules(modes=True), limits=BOARD_LIMITS, slots=True)
+    state = SlurmNodeState(host=host, node=node, jobs=len(taken), coming=coming(name, jobs, NOW))
+    state = board_state(state, node, facts)
     inventory = with_used(facts, node).inventory
     state = msgspec.structs.replace(
         state,
-        gpus=searchable_gpus(inventory, (), host.rules, "profile"),
+        gpus=searchable_gpus(inventory, (), state.rules, "profile"),
         names=profiles_by_type(inventory, "profile"),
     )
     return msgspec.structs.replace(state, **more)

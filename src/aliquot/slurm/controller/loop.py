@@ -27,7 +27,7 @@ from aliquot.slurm.controller.poll_hint import MOST_SETTLE_S, Burst, PollHint
 from aliquot.slurm.controller.ports import ControllerPorts
 from aliquot.slurm.controller.remote_nodes import SLOTS, RemoteChangeOutcome, RemoteNodeFacts, UnreachableError
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
-from aliquot.slurm.controller.slot_boards import board_state, is_board, with_used
+from aliquot.slurm.controller.slot_boards import board_state, coming, is_board, with_used
 
 FRESH_S = 300.0
 """The facts of a node are read again after this many seconds, or when its record in Slurm changes."""
@@ -167,7 +167,8 @@ class SlurmController:
         facts = known.facts if known else None
         failure = self.history.failures.get(host.name)
         recent, changing = self.history.recent(now, host.name), self._changing(host.name)
-        node_state = SlurmNodeState(host=host, node=node, jobs=len(jobs), recent=recent, changing=changing)
+        soon = coming(host.name, jobs, now)
+        node_state = SlurmNodeState(host, node, jobs=len(jobs), recent=recent, changing=changing, coming=soon)
         if failure is not None:
             node_state = msgspec.structs.replace(node_state, failure=failure.why, retry_at=failure.retry_at)
         if facts is None:
@@ -175,11 +176,11 @@ class SlurmController:
                 node_state, shut=f"it does not answer: {known.error if known else 'not queried yet'}"
             )
         if node is not None and is_board(node, facts):
-            node_state = board_state(node_state, node, facts, jobs, now)
+            node_state = board_state(node_state, node, facts)
             facts = with_used(facts, node)
         return msgspec.structs.replace(
             node_state,
-            gpus=searchable_gpus(facts.inventory, facts.gpus, host.rules, self.settings.style),
+            gpus=searchable_gpus(facts.inventory, facts.gpus, node_state.rules, self.settings.style),
             names=profiles_by_type(facts.inventory, self.settings.style),
             shut="a change of it is in progress" if changing else node_state.shut,
         )

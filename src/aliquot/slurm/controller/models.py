@@ -10,7 +10,7 @@ import msgspec
 from aliquot.core.planner.node_layout import LayoutGpu, PlacedGeometry
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.controller.job_demand import JobQueue
-from aliquot.slurm.controller.settings import ManagedNode
+from aliquot.slurm.controller.settings import ManagedNode, Rules
 from aliquot.slurm.files.slot_board import PAD
 
 MARK = "aliquot: "
@@ -68,6 +68,12 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
             if gres.name == "gpu" and gres.type != PAD:
                 counts[gres.type] -= gres.count
         return +counts
+
+    @property
+    def rules(self) -> Rules:
+        """The rules for its layouts now. A change of MIG mode needs the whole node, so it waits for a board's jobs."""
+        beside_jobs = self.board and self.jobs > 0
+        return msgspec.structs.replace(self.host.rules, modes=False) if beside_jobs else self.host.rules
 
     @property
     def in_maintenance(self) -> bool:

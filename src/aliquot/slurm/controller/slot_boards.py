@@ -48,10 +48,8 @@ def used_slots(node: SlurmNode) -> frozenset[int] | None:
     return frozenset(slot for gres in used for slot in gres.index)
 
 
-def board_state(
-    node_state: SlurmNodeState, node: SlurmNode, facts: RemoteNodeFacts, jobs: Iterable[SlurmJob], now: float
-) -> SlurmNodeState:
-    """Return the state of a node that is a board: what blocks all of its slots, and which devices are free soon."""
+def board_state(node_state: SlurmNodeState, node: SlurmNode, facts: RemoteNodeFacts) -> SlurmNodeState:
+    """Return the state of a node that is a board: what blocks all of its slots."""
     used = used_slots(node)
     shut = node_state.shut
     if used is None:
@@ -59,7 +57,7 @@ def board_state(
     elif _total(facts) in used:
         # Only a request without a type, or for the type pad, gets this record.
         shut = shut or "a job has the record of the unused capabilities, so nothing can change beside it"
-    return msgspec.structs.replace(node_state, board=True, shut=shut, coming=coming(node.name, jobs, now))
+    return msgspec.structs.replace(node_state, board=True, shut=shut)
 
 
 def with_used(facts: RemoteNodeFacts, node: SlurmNode) -> RemoteNodeFacts:

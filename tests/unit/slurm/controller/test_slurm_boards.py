@@ -124,6 +124,13 @@ def test_a_node_in_maintenance_is_left_and_has_no_free_devices() -> None:
     assert state(decision, 2) == "waits"
 
 
+def test_mig_mode_stays_while_a_board_has_jobs() -> None:
+    kind = next(kind for kind, profile in board(WHOLE).names.items() if profile == "whole")
+    whole = want(1, kind)
+    assert decided([board(WHOLE, WHOLE)], whole).repartitions
+    assert not decided([board(WHOLE, WHOLE, used=[0])], whole).repartitions
+
+
 def test_a_job_with_the_pads_blocks_what_they_stand_for() -> None:
     assert "unused capabilities" in why(decided([board(WHOLE, used=[7])], want(1, "3g.20gb")), 1)
     inside = decided([board("3g.20gb@0", WHOLE, used=[5])], want(1, "1g.5gb"))
