@@ -25,6 +25,8 @@ class JobDemand(msgspec.Struct, frozen=True):
     nodes: int = 1
     copies: int = 1
     """How many times the request could start now: the waiting tasks of an array that may run."""
+    spread: bool = False
+    """True if the copies are parts of one job that start together, each on any node."""
     priority: int = 0
     submitted: int = 0
     eligible: int = 0
@@ -87,12 +89,14 @@ def job_queue(
     unserved: list[UnservedJob] = []
     for job in sorted(pending, key=lambda j: (-j.priority, j.submitted, j.id)):
         why = _unserved_reason(job, up, headroom, now)
-        need, named = per_node(job), _layouts(job.features, layouts)
+        parts = _parts(job)
+        need, named = parts[0] if parts else per_node(job), _layouts(job.features, layouts)
         if not why.sentence and not need and not named:
             why = Message("it requests no GPU type, so any free GPU suits it")
         copies = 0 if why.sentence else _startable_tasks(job, headroom)
         if copies:
-            demands.append(_demand(job, need, named, copies, _reserved_nodes(job, reservations, now)))
+            demand = _demand(job, need, named, copies, _reserved_nodes(job, reservations, now))
+            demands.append(_spread(demand, job, parts[1]) if parts else demand)
             continue
         sentence = why.sentence or "as many tasks of its array run as may run at a time"
         unserved.append(UnservedJob(job.id, sentence, job.reason, job.user, why.next_step))
@@ -132,6 +136,27 @@ def _unserved_reason(job: SlurmJob, up: set[str], headroom: Container[int], now:
     if limited or reasons.waits_for_resources(job.reason):
         return Message("")
     return Message(f"Slurm keeps it for a reason that no layout changes: {job.reason}", f"scontrol show job {job.id}")
+
+
+def _parts(job: SlurmJob) -> tuple[dict[str, int], int] | None:
+    """Return the devices of one part and the number of parts of a job that Slurm may spread over nodes, or None.
+
+    Such a job requests devices per task (``-n 16 --gpus-per-task``) or together (``--gpus=8``), and no fixed number of
+    nodes. This is an approximation: how many tasks and nodes the parts may share (``--ntasks-per-node``, ``-N 1-4``) is
+    left to Slurm, and each node needs the memory of the whole request per node.
+    """
+    if len(job.requested) != 1 or 0 < job.node_limit <= job.node_count:
+        return None
+    ((how, gres),) = job.requested
+    number = {"task": job.tasks, "job": gres.count}.get(how, 1)
+    if gres.name != "gpu" or not gres.type or number < 2:
+        return None
+    return {gres.type: gres.count if how == "task" else 1}, number
+
+
+def _spread(demand: JobDemand, job: SlurmJob, parts: int) -> JobDemand:
+    cpus = -(-job.cpus // parts)
+    return msgspec.structs.replace(demand, nodes=1, copies=demand.copies * parts, cpus=cpus, spread=True)
 
 
 def _reserved_nodes(job: SlurmJob, reservations: Sequence[SlurmReservation], now: float) -> frozenset[str]:

@@ -33,8 +33,8 @@ def queue(*jobs: SlurmJob, up: bool = True) -> JobQueue:
 def test_the_four_forms_of_a_request(how: str, nodes: int, tasks: int, count: int) -> None:
     job = replace(JOB, requested=((how, SLICE),), node_count=nodes, tasks=tasks)
     assert per_node(job) == {"a100_1g.5gb": count}
-    (want,) = queue(job).demands
-    assert (want.need, want.nodes) == ({"a100_1g.5gb": count}, nodes)
+    (want,) = queue(replace(job, node_limit=nodes)).demands
+    assert (want.need, want.nodes, want.copies) == ({"a100_1g.5gb": count}, nodes, 1)
 
 
 def test_what_is_given_by_two_options_is_requested_once() -> None:
@@ -178,3 +178,26 @@ def test_each_reason_of_both_releases_is_slurms_or_ours(reason: str, *, resolved
     found = queue(replace(JOB, reason=reason))
     assert bool(found.demands) == resolved
     assert resolved or reason in found.unserved[0].why
+
+
+@pytest.mark.parametrize(
+    ("how", "count", "least", "most", "parts"),
+    [
+        ("task", 2, 1, 0, ({"a100_1g.5gb": 2}, 1, 4, True)),
+        ("task", 2, 1, 4, ({"a100_1g.5gb": 2}, 1, 4, True)),
+        ("task", 2, 1, 1, ({"a100_1g.5gb": 8}, 1, 1, False)),
+        ("task", 2, 2, 2, ({"a100_1g.5gb": 4}, 2, 1, False)),
+        ("job", 6, 2, 0, ({"a100_1g.5gb": 1}, 1, 6, True)),
+        ("job", 6, 1, 1, ({"a100_1g.5gb": 6}, 1, 1, False)),
+        ("job", 1, 1, 0, ({"a100_1g.5gb": 1}, 1, 1, False)),
+        ("node", 2, 1, 0, ({"a100_1g.5gb": 2}, 1, 1, False)),
+    ],
+)
+def test_a_job_that_slurm_may_spread_over_nodes_is_its_parts(
+    how: str, count: int, least: int, most: int, parts: tuple[dict[str, int], int, int, bool]
+) -> None:
+    job = replace(JOB, requested=((how, replace(SLICE, count=count)),), node_count=least, node_limit=most, cpus=8)
+    (want,) = queue(job).demands
+    assert (want.need, want.nodes, want.copies, want.spread) == parts
+    (array,) = queue(replace(job, array_job=5, array_tasks=3)).demands
+    assert array.copies == 3 * want.copies
