@@ -24,7 +24,8 @@ from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, SlurmPartitio
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import settings
 from aliquot.slurm.controller.history import SlurmHistory
-from aliquot.slurm.controller.loop import ControllerPorts, SlurmController
+from aliquot.slurm.controller.loop import SlurmController
+from aliquot.slurm.controller.ports import ControllerPorts
 from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 from laws.oracle import mig_nodes
