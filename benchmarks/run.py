@@ -15,6 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXPERIMENTS = {
     "plan": "planning time",
     "layout": "the layout of a node for a queue of demands",
+    "totals": "requests over eight GPUs",
     "repartition": "E3: one GPU, all pairs",
     "apply": "E6: software over raw calls",
     "start": "E7: start of the command",

@@ -880,6 +880,13 @@ MUTANTS = {
         "0",
         SHARES,
     ),
+    "change-narrow": Mutant(
+        "add: a share is dropped that occurs in a distribution as cheap as the first one found",
+        "core/planner/share_search.py",
+        "if step[1] - low <= most",
+        "if step[1] - low < most",
+        SHARES,
+    ),
     "change-alike": Mutant(
         "add: GPUs that are alike are searched in every order",
         "core/planner/share_search.py",

@@ -18,6 +18,8 @@ from aliquot.core.planner.share_prices import Column, kind_prices
 
 Share = tuple[int, ...]
 """How many of each requested kind one GPU takes."""
+_WIDTH = 3
+"""How many rests per GPU the search for a first distribution follows."""
 _Choice = TypeVar("_Choice")
 _Step = tuple[int, int, Share]
 """A packed share, its cost less the prices, and the share."""
@@ -66,6 +68,7 @@ class ShareSearch(Generic[_Choice]):
         self._failed: list[dict[int, int]] = [{} for _ in columns]
 
     def find(self) -> list[_Choice] | None:
+        self._narrow()
         cost = self._least_cost()
         found = None if cost is None else self._first_within(cost, 0, self._need, 0)
         return None if found is None else [each[share][1] for each, share in zip(self.options, found, strict=True)]
@@ -108,6 +111,24 @@ class ShareSearch(Generic[_Choice]):
                 tail.append((shift, grown))
             tails.append(tail)
         return tails[::-1]
+
+    def _narrow(self) -> None:
+        """Find a cheap distribution, and drop the shares that only occur in more expensive ones."""
+        reached = {self._need: 0}
+        for n in range(len(self._steps_of)):
+            found: dict[int, tuple[int, int]] = {}
+            for rest, spent in reached.items():
+                for left, total, bound, _ in self._next(n, rest, spent):
+                    found[left] = min((bound, total), found.get(left, (bound, total)))
+            best = sorted(found, key=lambda left: (found[left], left))[:_WIDTH]
+            reached = {left: found[left][1] for left in best}
+        if reached:
+            highest = min(reached.values())
+            lowest = [min(cost for _, cost, _ in each) for each in self._steps_of]
+            most = highest - sum(lowest)
+            pairs = zip(self._steps_of, lowest, strict=True)
+            self._steps_of = [[step for step in each if step[1] - low <= most] for each, low in pairs]
+            self._limit = highest + self._paid + 1
 
     def _least_cost(self) -> int | None:
         """Return the cost of the cheapest distribution, less the prices."""
