@@ -28,9 +28,10 @@ WEIGHTS = ((1, 2), (1, 4))
 Options = dict[Share, Cost]
 
 
-def options_of(dice: random.Random) -> Options:
+def options_of(dice: random.Random, need: Share) -> Options:
     """Return shares with few different costs, so that many distributions are equal. Nothing can always be taken."""
-    shares = [share for share in product(range(3), range(3)) if not any(share) or dice.random() < 0.7]
+    every = product(*(range(min(n, 2) + 1) for n in need))
+    shares = [share for share in every if not any(share) or dice.random() < 0.7]
     return {share: (dice.randint(0, 1), dice.randint(-1, 1), dice.randint(0, 1)) for share in shares}
 
 
@@ -50,9 +51,9 @@ def test_the_cheapest_and_the_first_among_equals(kinds_of_gpus: int) -> None:
     dice = dice_of(f"shares of {kinds_of_gpus}")
     found = 0
     for _ in range(samples(150)):
-        kinds = [options_of(dice) for _ in range(kinds_of_gpus)]
-        options = [*kinds, *(dice.choice(kinds) for _ in range(4 - kinds_of_gpus))]
         need = dice.randint(0, 6), dice.randint(0, 5)
+        kinds = [options_of(dice, need) for _ in range(kinds_of_gpus)]
+        options = [*kinds, *(dice.choice(kinds) for _ in range(4 - kinds_of_gpus))]
         expected = brute_force(options, need)
         choices = [{share: (cost, share) for share, cost in each.items()} for each in options]
         assert cheapest_shares(choices, need, WEIGHTS) == expected, (options, need)

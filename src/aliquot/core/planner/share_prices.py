@@ -22,7 +22,7 @@ def kind_prices(groups: Sequence[tuple[int, Sequence[Column]]], need: Sequence[i
     """Return the price of one instance of each kind.
 
     Each group is a number of GPUs and the shares that each of them can take, the empty share first. ``limit`` is more
-    than any distribution costs. If none is possible, the prices make the bound exceed it in most cases.
+    than any distribution costs. If none exists, the prices make the bound exceed it in most cases.
     """
     return _Simplex(groups, need, limit).prices()
 

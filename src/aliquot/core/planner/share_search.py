@@ -33,8 +33,8 @@ def cheapest_shares(
     """Return one choice per GPU that together take exactly ``need`` at the least cost. None if there are no such
     choices.
 
-    Among equals the first GPUs take the most, of the widest kind first. Each of ``weights`` has a number per kind, the
-    size of one.
+    Among equals the first GPUs take the most, of the widest kind first. No share has more of a kind than ``need``. Each
+    of ``weights`` has a number per kind, the size of one.
     """
     return ShareSearch(options, need, weights).find() if all(options) else None
 
@@ -62,29 +62,40 @@ class ShareSearch(Generic[_Choice]):
         self._need = self._guard + self._packed(need)
         columns = _columns(options)
         self._limit = 1 + sum(max(cost for cost, _ in each) for each in columns)
-        self._alike_from = next((n for n, each in enumerate(columns) if columns[n:].count(each) == len(columns) - n), 0)
-        self._use_best_prices(columns, need)
-        self._least_known: list[dict[int, int | None]] = [{} for _ in range(len(columns) + 1)]
+        alike = [(columns.count(each), columns.index(each)) for each in columns]
+        self._order = sorted(range(len(columns)), key=alike.__getitem__)
+        """GPUs that are alike are searched one after the other, the most of them last."""
+        self._use_best_prices([columns[n] for n in self._order], need)
         self._failed: list[dict[int, int]] = [{} for _ in columns]
 
     def find(self) -> list[_Choice] | None:
         self._narrow()
         cost = self._least_cost()
+        if self._order != sorted(self._order):
+            steps = dict(zip(self._order, self._steps_of, strict=True))
+            self._arrange([steps[n] for n in sorted(steps)])
         found = None if cost is None else self._first_within(cost, 0, self._need, 0)
         return None if found is None else [each[share][1] for each, share in zip(self.options, found, strict=True)]
 
     def _use_best_prices(self, columns: Sequence[Sequence[Column]], need: Share) -> None:
         """Choose the prices with the highest lower bound: none, or those of the linear relaxation."""
         groups = [(columns.count(each), each) for n, each in enumerate(columns) if each not in columns[:n]]
-        best = -1
+        best = None
         for prices in ([0] * len(need), kind_prices(groups, need, self._limit)):
             steps = [self._steps(each, prices) for each in columns]
             tails = self._tails(steps)
             least = _least(tails[0], self._need, self._width)
             paid = sum(map(mul, prices, need))
-            if least is None or least + paid > best:
-                best = -1 if least is None else least + paid
-                self._steps_of, self._tails_of, self._paid = steps, tails, paid
+            bound = self._limit if least is None else least + paid
+            if best is None or bound > best:
+                best, self._paid = bound, paid
+                self._arrange(steps, tails)
+
+    def _arrange(self, steps: list[list[_Step]], tails: list[_Tail] | None = None) -> None:
+        """Set the shares of each GPU in the order of the search."""
+        self._steps_of, self._tails_of = steps, tails or self._tails(steps)
+        self._least_known: list[dict[int, int | None]] = [{} for _ in self._tails_of]
+        self._alike_from = next((n for n, each in enumerate(steps) if steps[n:].count(each) == len(steps) - n), 0)
 
     def _steps(self, columns: Sequence[Column], prices: Sequence[int]) -> list[_Step]:
         steps = ((self._packed(share), cost - sum(map(mul, prices, share)), share) for cost, share in columns)
