@@ -904,8 +904,8 @@ MUTANTS = {
     "layout-bound": Mutant(
         "layout: the search over counts starts above the least cost",
         "core/planner/count_search.py",
-        "range(max(0, least), now)",
-        "range(max(0, least + 1), now)",
+        "range(max(0, least), _total",
+        "range(max(0, least + 1), _total",
         NODE_LAYOUTS,
     ),
     "layout-most": Mutant(

@@ -1,4 +1,4 @@
-"""How many GPUs of each class take which option, so that together they offer what is needed at the least cost.
+"""Search for how many GPUs of each class take which option, to offer a need together at the least cost.
 
 GPUs of equal options are one class, so the search is over counts, not over GPUs. The costs are settled one after the
 other, the most important first. What is settled becomes a row like the needs: the options may not exceed it.
@@ -93,7 +93,10 @@ class CountSearch:
                 for own, group in zip(self._classes, groups, strict=True)
             ]
             costs = [[cost - min(each) for cost in each] for each in costs]
-            found = self._cheaper(groups, rows, costs, cuts, found)
+            if _total(costs, found):
+                found, weights = self._cheaper(groups, rows, costs, cuts, found)
+                # Any weights are a bound. Those of a settled cost are a tight one for all that follow.
+                cuts.insert(0, weights)
             groups, rows, found = _settled(groups, rows, costs, found)
         return [[group.options[j] for j in each] for group, each in zip(groups, found, strict=True)]
 
@@ -158,11 +161,11 @@ class CountSearch:
         costs: Sequence[Sequence[int]],
         cuts: Sequence[Vector],
         found: list[list[int]],
-    ) -> list[list[int]]:
-        """Return the options of the least cost, given some options. The least cost of each class is 0."""
-        now = _total(costs, found)
-        if not now:
-            return found
+    ) -> tuple[list[list[int]], Vector]:
+        """Return the options of the least cost, given some options, and the weights of its bound.
+
+        The least cost of each class is 0.
+        """
         start = [each[len(each) // 2] for each in found]
         optimum = solve(
             [ColumnClass(g.count, g.columns, own, j) for g, own, j in zip(groups, costs, start, strict=True)], rows
@@ -171,13 +174,13 @@ class CountSearch:
         priced = _priced(groups, costs)
         least = (weigh(weights, rows) - _largest_sum(priced, weights) + _SCALE - 1) // _SCALE
         dive = _Dive(priced, [weights, *cuts], self._kinds, optimum)
-        for target in range(max(0, least), now):
+        for target in range(max(0, least), _total(costs, found)):
             better = dive.run((*rows, -target))
             if better is not None:
                 found = better
                 break
         self.steps += dive.steps
-        return found
+        return found, weights
 
 
 class _Dive:
@@ -201,6 +204,7 @@ class _Dive:
             sorted(enumerate(group.columns), key=lambda c: ([-c[1][k] for k in common], -weigh(self.guide, c[1])))
             for group in groups
         ]
+        self.weights = [[weigh(self.guide, column) for _, column in columns] for columns in self.columns]
         self.tops = [[self._tops(columns, cut) for cut in cuts] for columns in self.columns]
         self.after = [[0] * len(cuts)]
         for count, tops in zip(self.counts[::-1], self.tops[::-1], strict=True):
@@ -251,8 +255,11 @@ class _Dive:
     def _next(self, group: int, left: int, first: int, rest: Vector) -> list[tuple[bool, int, int, Vector]]:
         """Return the options that may come next with what they leave, the most useful first."""
         kinds, guide, after, tops = self.kinds, self.guide, self.after[group + 1][0], self.tops[group][0]
+        whole, weights = weigh(guide, rest), self.weights[group]
         found = []
         for place in range(first, len(tops)):
+            if whole - weights[place] > after + (left - 1) * tops[place]:
+                continue
             number, column = self.columns[group][place]
             new = tuple(map(sub, rest, column))
             if max(new[kinds:], default=0) > 0:
