@@ -38,7 +38,7 @@ def run(report: Report, quick: bool) -> None:
             cases = [_case(seed, 16, devices, empty, busy) for seed in range(repeats)]
             _sixteen(report, f"16 GPUs, {state}; {devices} requested devices of six kinds", cases)
     for gpus in (3, 4, 5):
-        _former(report, gpus, 2 if quick else 6)
+        _compare(report, gpus, 2 if quick else 6)
 
 
 def _case(seed: int, gpus: int, devices: int, empty: float, busy: float) -> Case:
@@ -72,7 +72,7 @@ def _sixteen(report: Report, name: str, cases: Sequence[Case]) -> None:
         report(Figure(GROUP, f"{name}, {what}", value, "measured", f"<= {GOAL_MS:.0f} ms", verdict, within))
 
 
-def _former(report: Report, gpus: int, repeats: int) -> None:
+def _compare(report: Report, gpus: int, repeats: int) -> None:
     """Compare the search with the former one, which kept all offers of the GPUs together."""
     ours: list[float] = []
     theirs: list[float] = []

@@ -89,7 +89,7 @@ def test_an_array_of_10000_tasks_is_a_few_questions() -> None:
     assert search.steps <= 200
 
 
-def test_far_more_may_be_kept_than_there_is_room_for() -> None:
+def test_a_least_above_the_room_takes_all_of_it() -> None:
     gpus = node_of_sixteen(random.Random(1), 0, 1)
     got = find_layout(gpus, [{"7g.40gb": 1}], Bounds(least={"3g.20gb": 10**12}))
     assert got.offered == {"3g.20gb": 32}
