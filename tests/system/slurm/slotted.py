@@ -92,3 +92,10 @@ def openable(text: str) -> set[str]:
     """Return the files in the output of ``probe`` that the job may open."""
     found: dict[str, str] = json.loads(text)
     return {path for path, answer in found.items() if answer != "EPERM"} - {"/dev/nvidiactl"}
+
+
+def looks(bed: Bed, job: str) -> list[set[str]]:
+    """Return what a job could open at each ``probe`` so far. Messages of srun and unfinished lines are left out."""
+    path = bed.folder / "out" / job
+    text = path.read_text() if path.exists() else ""
+    return [openable(line) for line in text.splitlines(keepends=True) if line[0] == "{" and line.endswith("\n")]

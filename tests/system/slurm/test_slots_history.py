@@ -14,7 +14,7 @@ from support import selection
 
 from .applying import running
 from .bed import Bed, until
-from .slotted import SlotHost, adopted, openable, probe
+from .slotted import SlotHost, adopted, looks, probe
 from .test_apply_killed import killed
 from .test_slots_killed import SAVED_S, kill
 from .truth import Jobs
@@ -40,7 +40,7 @@ class History:
         self.log = [f"ALIQUOT_SEED={selection.seed()}"]
 
     def start(self) -> None:
-        """Start a job that shows what it can open now, and again when it is told to end."""
+        """Start a job that shows what it can open now, and again before it ends."""
         kind = self.draw.choice(KINDS)
         fifo = f"{self.bed.folder}/go-$SLURM_JOB_ID"
         script = (
@@ -52,8 +52,8 @@ class History:
             return
         job = self.jobs.submit(script, *words)
         running(self.bed, job)
-        until(lambda: len(self.looks(job)) == 1, lambda: f"job {job} shows nothing")
-        self.opened[job] = self.looks(job)[0]
+        until(lambda: len(looks(self.bed, job)) == 1, lambda: f"job {job} shows nothing")
+        self.opened[job] = looks(self.bed, job)[0]
         slots = [slot for slot in types if self.host.files(slot) == self.opened[job]]
         self.log.append(f"job {job} of {kind} has slot {slots}")
         assert [types[slot] for slot in slots] == [kind]
@@ -67,12 +67,7 @@ class History:
         self.log.append(f"job {job} ends")
         self.bed.ok("sh", "-c", f"echo > {self.bed.folder}/go-{job}")
         until(lambda: self.bed.job(job, "JobState") == "COMPLETED", lambda: f"job {job} does not end", LATE_S)
-        assert self.looks(job) == [self.opened.pop(job)] * 3
-
-    def looks(self, job: str) -> list[set[str]]:
-        path = self.bed.folder / "out" / job
-        text = path.read_text() if path.exists() else ""
-        return [openable(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        assert looks(self.bed, job) == [self.opened.pop(job)] * 3
 
     def change(self) -> None:
         """Request a random layout, kill the change at times, and finish or undo it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from .accounting import Accounting, missing
 from .applying import ended, running
 from .bed import Bed, until
-from .slotted import SlotHost, adopted, openable, probe, runs
+from .slotted import SlotHost, adopted, looks, probe, runs
 
 HALF, WHOLE = "gpu:a100_3g.20gb:1", "gpu:a100_7g.40gb:1"
 LAST = "3g.20gb@0,1g.5gb@4,1g.5gb@5"
@@ -21,12 +19,6 @@ def looking(bed: Bed, name: str) -> str:
     go = f"{bed.folder}/{name}"
     bed.ok("mkfifo", go)
     return f"{probe(bed)}; read x < {go}; {probe(bed)}; srun --overlap {probe(bed)}"
-
-
-def looks(bed: Bed, job: str) -> list[set[str]]:
-    path = Path(bed.folder, "out", job)
-    text = path.read_text() if path.exists() else ""
-    return [openable(line) for line in text.splitlines(keepends=True) if line[0] == "{" and line.endswith("\n")]
 
 
 def ends(host: SlotHost, job: str, name: str, slot: int) -> None:
