@@ -32,7 +32,7 @@ HOW = {
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one case came to."""
+    """The result of one case."""
 
     case: Case
     served: float
@@ -69,7 +69,7 @@ def run(report: Report, quick: bool) -> None:
 
 
 def played(case: Case, kind: str, best: float) -> Outcome:
-    """Play a case to its end."""
+    """Run a case to its end."""
     simulation = Simulation(case, kind)
     simulation.run()
     waits = {job: simulation.starts.get(job, case.horizon_s) - at for job, at in simulation.submitted.items()}

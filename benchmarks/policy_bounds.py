@@ -1,4 +1,4 @@
-"""What no policy can beat: the exact optimum of small queues, and an upper bound for large ones.
+"""The exact optimum of small queues, and an upper bound for large ones, which no policy can beat.
 
 Both know the whole queue and every duration from the beginning, and change layouts in no time. They may ignore
 priorities, but not stop a job.

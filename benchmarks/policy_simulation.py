@@ -65,7 +65,7 @@ class Slot:
 
 @dataclass
 class Simulation(Executor):
-    """One case, on nodes of one of ``KINDS``."""
+    """A case, on nodes of one of ``KINDS``."""
 
     case: Case
     kind: str = DYNAMIC
@@ -109,7 +109,7 @@ class Simulation(Executor):
     # -- time
 
     def run(self) -> None:
-        """Play the case to its end."""
+        """Run the case to its end."""
         for number, job in enumerate(self.case.jobs, 1):
             self._at(job.at, self._submission(number, job))
         if self.case.reserved:
@@ -248,7 +248,7 @@ class Simulation(Executor):
         return RemoteNodeFacts(self._inventory(host.name), **more)
 
     def apply(self, host: ManagedNode, config: Mapping[str, object], words: Sequence[str], bound_s: float) -> Any:
-        """Stand for a change, which ``submit`` makes."""
+        """Raise, because only ``submit`` makes a change, which takes time."""
         raise AssertionError("a change takes time")
 
     def finish(self, host: ManagedNode, bound_s: float) -> RemoteChangeOutcome:

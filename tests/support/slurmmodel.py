@@ -170,7 +170,7 @@ class SlurmModel:
 
 
 class _Plans:
-    """What a backfill pass knows of the future: ends of running jobs by their limits, and nodes that are booked."""
+    """The future as a backfill pass knows it: ends of running jobs by their limits, and nodes that are booked."""
 
     def __init__(self, model: SlurmModel, now: float) -> None:
         self._model = model

@@ -97,7 +97,7 @@ def model_of(nodes: dict[str, dict[str, int]], unavailable: tuple[str, ...]) -> 
 
 
 def apply(model: SlurmModel, event: Event, at: float) -> None:
-    """Do in the model what the event did to the cluster."""
+    """Apply to the model what the event did to the cluster."""
     match event:
         case Submit(jobs):
             model.submit(job for request in jobs for job in request.jobs())

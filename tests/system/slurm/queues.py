@@ -158,7 +158,7 @@ class QueueCluster:
             bed.slurmd(name)
 
     def play(self, seed: int, steps: int = STEPS) -> Recording:
-        """Play a queue and leave the cluster empty."""
+        """Run a queue and leave the cluster empty."""
         queue = Queue(self.group, seed)
         for _ in range(steps):
             event = queue.event()
@@ -204,7 +204,7 @@ class QueueCluster:
 
 
 def record(release: Release, group: str, seeds: Sequence[int]) -> list[Recording]:
-    """Play queues of these seeds on a cluster of a release, one after another."""
+    """Run queues of these seeds on a cluster of a release, one after another."""
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     bed = Bed(release, folder)
     try:
