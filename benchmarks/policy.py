@@ -7,6 +7,7 @@ recorded clusters, and a change takes recorded times, so the figures depend on n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 import msgspec
 from benchmarks.measure import Figure, Report, at_least, at_most, digest
@@ -56,6 +57,7 @@ def run(report: Report, quick: bool) -> None:
     report(
         Figure(GROUP, f"input: {len(few)} small, {len(many)} large, {len(held_out)} of the trace", inputs, "replayed")
     )
+    report(Figure(GROUP, "command and day", f"`benchmarks/run.py --only policy`, {date.today()}", "replayed"))
     for kind in KINDS:
         if kind not in served_kinds():
             why = "the controller of this release serves no boards"
