@@ -55,7 +55,12 @@ def run(report: Report, quick: bool) -> None:
     held_out = [(case, bound(case)) for seed in range(draws[2]) for case in [trace(seed, LOADS[seed % len(LOADS)])]]
     inputs = digest(msgspec.json.encode([case for case, _ in (*few, *many, *held_out)]))
     report(
-        Figure(GROUP, f"input: {len(few)} small, {len(many)} large, {len(held_out)} of the trace", inputs, "replayed")
+        Figure(
+            GROUP,
+            f"input: {len(few)} small, {len(many)} large, {len(held_out)} of the trace",
+            f"sha256 {inputs}",
+            "replayed",
+        )
     )
     report(Figure(GROUP, "command and day", f"`benchmarks/run.py --only policy`, {date.today()}", "replayed"))
     for kind in KINDS:
