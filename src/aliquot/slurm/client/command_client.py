@@ -45,6 +45,7 @@ class ScontrolClient:
         self._programs = SlurmPrograms(conf, bound_s)
         self._speaks_json = {"scontrol": json, "squeue": json}
         self._lists_excluded = True
+        self._filters: bool | None = None
 
     def version(self) -> Version:
         output = self.settings().get("SLURM_VERSION", "")
@@ -78,24 +79,22 @@ class ScontrolClient:
 
     def queue(self, *, details: bool = True) -> tuple[SlurmJob, ...]:
         purpose = "read Slurm's queue"
-        listed = {job.id: job for job in self._listed_queue(purpose)}
+        listed = {job.id: job for job in self._listed_queue(purpose, excluded=details)}
         wanted = queue_listing.with_details(listed.values()) if details else ()
         return tuple((listed | {job.id: job for job in self._full_records(purpose, wanted)}).values())
 
-    def _listed_queue(self, purpose: str) -> tuple[SlurmJob, ...]:
+    def _listed_queue(self, purpose: str, *, excluded: bool) -> tuple[SlurmJob, ...]:
         """Return the jobs of a listing. ``squeue`` of 22.05 cannot list excluded nodes along with the other fields."""
         ran = self._programs.run(purpose, "squeue", *queue_listing.format_words(excluded=self._lists_excluded))
         if ran.code:
             raise error_texts.slurm_error(ran.err.strip() or ran.out.strip(), purpose)
         listed = queue_listing.jobs(ran.out)
         self._lists_excluded = self._lists_excluded and queue_listing.EXCLUDED not in ran.err
-        if self._lists_excluded or not any(job.pending for job in listed):
+        if self._lists_excluded or not excluded or not any(job.pending for job in listed):
             return listed
         words = ("squeue", "--all", "--noheader", f"--format={queue_listing.EXCLUDED_FORMAT}")
-        excluded = queue_listing.excluded_nodes(self._programs.ok(purpose, *words))
-        return tuple(
-            msgspec.structs.replace(j, excluded_nodes=excluded[j.id]) if j.id in excluded else j for j in listed
-        )
+        nodes = queue_listing.excluded_nodes(self._programs.ok(purpose, *words))
+        return tuple(msgspec.structs.replace(j, excluded_nodes=nodes[j.id]) if j.id in nodes else j for j in listed)
 
     def _full_records(self, purpose: str, jobs: Iterable[SlurmJob]) -> tuple[SlurmJob, ...]:
         """Read the full records of jobs; a job that has ended meanwhile is omitted."""
@@ -103,12 +102,18 @@ class ScontrolClient:
         if not wanted:
             return ()
         found = None
-        if self.version() >= FILTERED_JSON:
+        if self._filters_json():
             # With a single number, a job that has ended meanwhile would be an error.
             numbers = ",".join(map(str, (*wanted, min(wanted))))
             found = self._document(purpose, "squeue", "--all", f"--jobs={numbers}", "--json")
         every = found.jobs() if found else self._verified_by_text(purpose, wanted)
         return tuple(job for job in every if job.id in wanted and not has_ended(job.state))
+
+    def _filters_json(self) -> bool:
+        """Report whether ``squeue --json`` honors its filters; Slurm's version is read once for it."""
+        if self._filters is None:
+            self._filters = self.version() >= FILTERED_JSON
+        return self._filters
 
     def _verified_by_text(self, purpose: str, summaries: dict[int, SlurmJob]) -> tuple[SlurmJob, ...]:
         return text.verified_jobs(self._ok(purpose, "--all", "--detail", "show", "jobs"), summaries)

@@ -202,12 +202,8 @@ class SlurmController:
         """
         began = monotonic()
         observation = self.observe()
-        require_own(self._ports.claim.hold(observation.nodes, observation.now))
-        problem = self._ports.claim.problem
-        self._log_once.report(
-            "claim", f"only the lock on this host keeps controllers apart: {problem}" if problem else ""
-        )
         self._poll_hint.observation_s = monotonic() - began
+        self._require_claim(observation)
         if self.settings.placeholders:
             node_states, layouts = observation.state.node_states, self.settings.layouts
             self._placeholders.sync(node_states, observation.nodes, layouts, observation.now)
@@ -230,6 +226,13 @@ class SlurmController:
             self._job_log.report(f"job {verdict.job}", f"{verdict.state_text}: {verdict.sentence}")
         self._ports.observer.on_observation(observation, decision)
         return decision
+
+    def _require_claim(self, observation: SlurmObservation) -> None:
+        """Raise LockedError if a controller on another host acts. Reports once if Slurm cannot store a claim."""
+        require_own(self._ports.claim.hold(observation.nodes, observation.now))
+        problem = self._ports.claim.problem
+        text = f"only the lock on this host keeps controllers apart: {problem}" if problem else ""
+        self._log_once.report("claim", text)
 
     def _settle(self) -> bool:
         """Wait until no new jobs come, so that one change serves a whole burst. Report whether it waited."""

@@ -119,16 +119,18 @@ class Burst:
     """New jobs that came one soon after another: a decision for the first ones only would be made in vain."""
 
     def __init__(self) -> None:
-        self._known: frozenset[int] = frozenset()
+        self._known: frozenset[int] | None = None
         self._first: float | None = None
         self._last = 0.0
 
     def observe(self, jobs: Iterable[SlurmJob], now: float) -> None:
-        """Record the pending jobs at a time. A job that was submitted long ago is not part of a burst."""
+        """Record the pending jobs at a time. Of those that are there at first, the old ones are not part of a burst."""
         waiting = {job.id: job for job in jobs if job.pending and (job.requested or job.features)}
-        new = [j for number, j in waiting.items() if number not in self._known and now - j.submitted < MOST_SETTLE_S]
+        old = self._known
+        if old is None:
+            old = frozenset(j.id for j in waiting.values() if now - j.submitted >= MOST_SETTLE_S)
         self._known = frozenset(waiting)
-        if new:
+        if self._known - old:
             self._first = now if self._first is None else self._first
             self._last = now
 
