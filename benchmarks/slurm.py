@@ -43,7 +43,7 @@ def run(report: Report, quick: bool) -> None:
             slurm_demand.pending(report, GROUP, release, interval, 1 if quick else 3)
     if here:
         slurm_demand.many(report, GROUP, NEW if NEW in here else here[-1], 16 if quick else slurm_demand.JOBS)
-        slurm_demand.idle(report, GROUP, here, 5.0 if quick else 20.0)
+        slurm_demand.idle(report, GROUP, here, 5.0 if quick else 60.0)
         slurm_queue.run(report, GROUP, NEW if NEW in here else here[-1], quick)
         slurm_queue.looks(report, GROUP, here, quick)
     slurm_verbs.run(report, GROUP, quick)
