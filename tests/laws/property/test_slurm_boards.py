@@ -59,7 +59,7 @@ def _no_job_is_touched(state: SlurmNodeState, repartition: Repartition) -> None:
 
 
 def _first_is_served(states: list[SlurmNodeState], first: JobDemand, served: Counter[int]) -> None:
-    """The most important job has as many copies as any boards could give it, at once or with a change."""
+    """Assert that the most important job has as many copies as any boards could give it, at once or with a change."""
     (need,) = [first.need]
     possible = sum(sum(find_layout(state.gpus, [need] * first.copies).met) for state in states)
     free = sum(state.free[kind] for state in states for kind in need)
