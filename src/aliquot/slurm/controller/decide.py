@@ -126,12 +126,13 @@ class _Round:
             if not missing:
                 self._cover(demand, copies)
                 continue
-            if demand.nodes == 1:
+            if demand.nodes == 1 and not demand.spread:
                 self._devices.promise(demand, copies)
                 demand = msgspec.structs.replace(demand, copies=missing)
                 missing -= self._expect(demand, why)
             if missing:
-                left.append(msgspec.structs.replace(demand, copies=missing if demand.nodes == 1 else 1))
+                one = demand.nodes > 1
+                left.append(demand if demand.spread else msgspec.structs.replace(demand, copies=1 if one else missing))
         return left
 
     def _cover(self, demand: JobDemand, copies: dict[str, int]) -> None:
@@ -192,7 +193,11 @@ class _Round:
                 option, why[node_state.name] = chosen.option(node_state, demand)
                 if option is not None:
                     options.append(option)
-        served = chosen.take(demand, options) if len(options) >= demand.nodes else 0
+        enough = len(options) >= demand.nodes
+        if demand.spread and sum(option.copies for option in options) < demand.copies:
+            # Its parts start together, so a change for some of them helps no job.
+            enough = False
+        served = chosen.take(demand, options) if enough else 0
         if served:
             self._served.add(demand.job)
         return served, tuple(f"{name}: {text}" for name, text in why.items() if text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from aliquot.slurm.client.models import Gres, SlurmJob
@@ -129,6 +131,15 @@ def test_mig_mode_stays_while_a_board_has_jobs() -> None:
     whole = want(1, kind)
     assert decided([board(WHOLE, WHOLE)], whole).repartitions
     assert not decided([board(WHOLE, WHOLE, used=[0])], whole).repartitions
+
+
+def test_the_parts_of_one_job_are_served_together_or_not_at_all() -> None:
+    pair = [board(WHOLE, HALVES), board(WHOLE, name="n2")]
+    decision = decided(pair, want(1, "3g.20gb", 6, spread=True))
+    made = sum((Counter(r.offered) for r in decision.repartitions), Counter[str]())
+    assert made["3g.20gb"] >= 4
+    assert not decided(pair, want(1, "3g.20gb", 7, spread=True)).repartitions
+    assert decided(pair, want(1, "3g.20gb", 7)).repartitions, "of an array, some tasks may run before others"
 
 
 def test_a_job_with_the_pads_blocks_what_they_stand_for() -> None:
