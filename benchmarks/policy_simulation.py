@@ -22,12 +22,11 @@ from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, SlurmPartition, SlurmReservation
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.controller import settings
 from aliquot.slurm.controller.history import SlurmHistory
 from aliquot.slurm.controller.loop import SlurmController
 from aliquot.slurm.controller.ports import ControllerPorts
 from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts
-from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
+from aliquot.slurm.controller.settings import BOARD_LIMITS, Limits, ManagedNode, default_settings
 from laws.oracle import mig_nodes
 from support.slurmmodel import Booking, ModelJob, ModelNode, SlurmModel
 
@@ -45,7 +44,6 @@ In between nothing changes, and each of its other rounds would decide the same.
 """
 STATIC, DYNAMIC, BOARD = KINDS = ("static", "dynamic", "board")
 """The layouts stay; a node without jobs is repartitioned; or the idle instances of a node are, beside its jobs."""
-_FIELDS = frozenset(SlurmJob.__struct_fields__)
 
 
 @dataclass
@@ -91,11 +89,10 @@ class Simulation(Executor):
         }
         self._gpus = {f"n{n}": len(node) for n, node in enumerate(self.case.nodes)}
         self.model = SlurmModel({name: ModelNode(self._counts(name)) for name in self._slots})
-        hosts = tuple(ManagedNode(name, **_node_settings(self.kind)) for name in self._slots)
-        defaults: Callable[..., SlurmControllerSettings] = getattr(
-            settings, "default_settings", SlurmControllerSettings
-        )
-        chosen = msgspec.structs.replace(defaults(hosts), placeholders=False, style="profile")
+        board = self.kind == BOARD
+        limits = BOARD_LIMITS if board else Limits()
+        hosts = tuple(ManagedNode(name, limits=limits, slots=board) for name in self._slots)
+        chosen = msgspec.structs.replace(default_settings(hosts), placeholders=False, style="profile")
         ports = ControllerPorts(cast(Slurm, self), self, _Clock(self), self, lambda _: None)
         self.controller = SlurmController(chosen, ports, SlurmHistory(), lambda _: None)
 
@@ -244,8 +241,7 @@ class Simulation(Executor):
     # -- the hosts
 
     def facts(self, host: ManagedNode) -> RemoteNodeFacts:
-        more: dict[str, Any] = {"slots": True} if self.kind == BOARD else {}
-        return RemoteNodeFacts(self._inventory(host.name), **more)
+        return RemoteNodeFacts(self._inventory(host.name), slots=self.kind == BOARD)
 
     def apply(self, host: ManagedNode, config: Mapping[str, object], words: Sequence[str], bound_s: float) -> Any:
         """Raise, because only ``submit`` makes a change, which takes time."""
@@ -315,24 +311,23 @@ class Simulation(Executor):
     def _record(self, job: ModelJob, state: str, nodes: tuple[str, ...], tasks: int = 1) -> SlurmJob:
         number, case = self._jobs[job.id]
         pending = state == "PENDING"
-        values: dict[str, object] = {
-            "id": number * 1000 if pending else job.order + 1,
-            "state": state,
-            "user": case.user,
-            "reason": self.model.reasons.get(job.id, "") if pending else "",
-            "partitions": ("all",),
-            "nodes": nodes,
-            "requested": (("node", Gres("gpu", job.kind, job.count)),),
-            "allocated": tuple((name, Gres("gpu", job.kind, job.count)) for name in nodes),
-            "priority": job.priority,
-            "submitted": int(EPOCH + self.submitted[job.id]),
-            "eligible": int(EPOCH + self.submitted[job.id]),
-            "time_limit_s": job.limit_s,
-            "latest_end": 0 if pending else int(EPOCH + self.starts.get(job.id, self.now) + job.limit_s),
-            "array_job": number * 1000 if job.array else 0,
-            "array_tasks": tasks,
-        }
-        return SlurmJob(**{name: value for name, value in values.items() if name in _FIELDS})  # type: ignore[arg-type]
+        return SlurmJob(
+            id=number * 1000 if pending else job.order + 1,
+            state=state,
+            user=case.user,
+            reason=self.model.reasons.get(job.id, "") if pending else "",
+            partitions=("all",),
+            nodes=nodes,
+            requested=(("node", Gres("gpu", job.kind, job.count)),),
+            allocated=tuple((name, Gres("gpu", job.kind, job.count)) for name in nodes),
+            priority=job.priority,
+            submitted=int(EPOCH + self.submitted[job.id]),
+            eligible=int(EPOCH + self.submitted[job.id]),
+            time_limit_s=job.limit_s,
+            latest_end=0 if pending else int(EPOCH + self.starts.get(job.id, self.now) + job.limit_s),
+            array_job=number * 1000 if job.array else 0,
+            array_tasks=tasks,
+        )
 
     def drain(self, name: str, reason: str) -> None:
         self.model.nodes[name].open = False
@@ -362,14 +357,4 @@ def _placed(text: str) -> tuple[str, int]:
     return name, int(start)
 
 
-def _node_settings(kind: str) -> dict[str, Any]:
-    """Return the settings of a node that tell its kind, with the default limits of the kind."""
-    return {"slots": True, "limits": settings.BOARD_LIMITS} if kind == BOARD else {}  # type: ignore[attr-defined, unused-ignore]
-
-
-def served_kinds() -> tuple[str, ...]:
-    """Return the kinds of nodes that this release's controller has. Boards need ``slots`` in its settings."""
-    return KINDS if "slots" in ManagedNode.__struct_fields__ else (STATIC, DYNAMIC)
-
-
-__all__ = ["BOARD", "DYNAMIC", "KINDS", "STATIC", "Simulation", "served_kinds"]
+__all__ = ["BOARD", "DYNAMIC", "KINDS", "STATIC", "Simulation"]

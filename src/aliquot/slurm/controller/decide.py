@@ -1,8 +1,8 @@
 """The decision which nodes to repartition for which jobs: a pure function of the cluster, the queue and the settings.
 
 Jobs are served in their order. If free devices suit a job, they are promised to it and not repartitioned for a while.
-Otherwise an idle node is repartitioned, the one where the fewest instances are destroyed. A node with a job is never
-repartitioned.
+Otherwise a node is repartitioned, the one where the fewest instances are destroyed. Beside the jobs of a slot board its
+idle slots change; another node with a job is never repartitioned.
 """
 
 from __future__ import annotations
