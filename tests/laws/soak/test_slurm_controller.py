@@ -41,7 +41,7 @@ def bed() -> Iterator[Bed]:
 
 
 class Controlled:
-    """A cluster of one node, and its controller in a fresh interpreter, which polls it continuously."""
+    """A cluster of one node, and its controller in a fresh interpreter, which each change wakes as Slurm's hooks do."""
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
@@ -73,6 +73,7 @@ class Controlled:
             bed.ok("scontrol", "update", "nodename=n1", "state=drain", "reason=fan")
         else:
             bed.ok("scontrol", "update", "nodename=n1", "state=resume")
+        Path(f"{cluster.history}.wake").touch()
 
 
 def test_the_slurm_controller(bed: Bed) -> None:
