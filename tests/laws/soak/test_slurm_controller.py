@@ -41,7 +41,7 @@ def bed() -> Iterator[Bed]:
 
 
 class Controlled:
-    """A cluster of one node, and its controller in a fresh interpreter, which each change wakes as Slurm's hooks do."""
+    """A cluster of one node, and its controller in a fresh interpreter. It observes continuously, as a job is held."""
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
@@ -54,6 +54,7 @@ class Controlled:
         until(lambda: f":{port}/metrics" in self.cluster.log(), self.cluster.log)
         self.pages = Pages(port)
         until(lambda: "jobs may wait" in self.cluster.log(), self.cluster.log)
+        self.cluster.submit("a100_2g.10gb:6", "true", "--hold")
 
     def measured(self) -> float:
         found = OBSERVATION.search(self.pages.get("/metrics"))
@@ -73,7 +74,6 @@ class Controlled:
             bed.ok("scontrol", "update", "nodename=n1", "state=drain", "reason=fan")
         else:
             bed.ok("scontrol", "update", "nodename=n1", "state=resume")
-        Path(f"{cluster.history}.wake").touch()
 
 
 def test_the_slurm_controller(bed: Bed) -> None:

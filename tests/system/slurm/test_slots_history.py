@@ -91,6 +91,8 @@ class History:
         self.bed.ok("sleep", SAVED_S)
         kill(self.host, daemon)
         until(lambda: self.bed.registered("n1"), lambda: self.bed.state("n1"))
+        # 22.05 names the slots of jobs only some moments after its restart.
+        until(lambda: len(self.host.used()) == len(self.opened), lambda: f"used: {self.host.used()}", LATE_S)
 
     def hold(self) -> None:
         """Assert what must hold after each event."""
