@@ -163,8 +163,8 @@ def test_what_to_remove_is_the_least_and_makes_room(family: str) -> None:
         )
         case = now, held, add, least, requested.failures
         if not requested.failures:
-            assert least is not None, case
-            assert least[1] == 0 or plan(before, requested).blockers[0].rule == "HELD", case  # or held ones would move
+            if least is None or least[1]:  # there is room once held instances move: only the plan can refuse
+                assert [b.rule for b in plan(before, requested).blockers] == ["HELD"], case
             continue
         tried += 1
         words = shlex.split(requested.failures[0].next_step or "")
