@@ -1,0 +1,160 @@
+"""The devices that a node publishes, and their order: the scheduler takes the first one that fits.
+
+Left out are devices that cannot be allocated now. Of the others, each profile gets its best few. A warm instance comes
+first, then what the score prefers:
+
+- ``fragmentation``: the placement after which most placements of plain profiles stay free, as for plans.
+- ``keep-whole-gpus``: the fullest GPU first, so that empty ones stay empty.
+- ``first-fit``: GPUs by address, memory slices from the lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import zip_longest
+from typing import Literal
+
+import msgspec
+
+from aliquot.core.model.placement import Placement
+from aliquot.core.planner.placement_table import PlacementTable, compiled_table
+from aliquot.kubernetes.dra.model.device import CounterSet, DraDevice
+from aliquot.kubernetes.dra.model.layout import SliceLayout
+from aliquot.kubernetes.dra.model.occupancy import Blocking, Occupancy
+from aliquot.kubernetes.dra.model.offer import Offer
+
+_ALWAYS = 2
+"""Devices of each profile that are published whenever they are the best."""
+
+ScoreName = Literal["fragmentation", "keep-whole-gpus", "first-fit"]
+
+
+class GpuRoom(msgspec.Struct, frozen=True):
+    """A GPU as a score sees it. ``table`` is None without MIG."""
+
+    table: PlacementTable | None
+    mask: int
+    """Memory slices that are taken, as bits."""
+
+
+Score = Callable[[GpuRoom, DraDevice], tuple[int, ...]]
+"""Rates a device. The lowest value comes first."""
+
+
+class PublishPolicy(msgspec.Struct, frozen=True):
+    """The number and the choice of published devices."""
+
+    score: ScoreName = "fragmentation"
+    per_profile: int = 8
+    """Free devices of each profile, and whole GPUs, in each slice."""
+    layout: SliceLayout = SliceLayout()
+
+
+class PublishedChoice(msgspec.Struct, frozen=True):
+    """The devices that a node should publish now, in the order of the slices."""
+
+    devices: tuple[DraDevice, ...] = ()
+    counter_sets: tuple[CounterSet, ...] = ()
+
+
+def fragmentation_score(room: GpuRoom, device: DraDevice) -> tuple[int, ...]:
+    """Prefer the device that costs the fewest free placements of plain profiles."""
+    if room.table is None or device.whole:
+        return (0,)
+    return (room.table.headroom(room.mask) - room.table.headroom(room.mask | device.mask),)
+
+
+def whole_gpus_score(room: GpuRoom, device: DraDevice) -> tuple[int, ...]:
+    """Prefer the GPU with the fewest free memory slices, then the device that fragments it least."""
+    slices = room.table.family.memory_slices if room.table is not None else 0
+    return (slices - room.mask.bit_count(), *fragmentation_score(room, device))
+
+
+def first_fit_score(room: GpuRoom, device: DraDevice) -> tuple[int, ...]:
+    """Prefer nothing: devices stay in the order of GPUs and memory slices."""
+    return ()
+
+
+SCORES: dict[ScoreName, Score] = {
+    "fragmentation": fragmentation_score,
+    "keep-whole-gpus": whole_gpus_score,
+    "first-fit": first_fit_score,
+}
+
+
+def choose_devices(
+    offer: Offer, occupancy: Occupancy, policy: PublishPolicy, published: Collection[str] = ()
+) -> PublishedChoice:
+    """Return what to publish: the best free devices, then all allocated ones by name.
+
+    A slice has room for a limited number of devices. If they do not all fit, every profile keeps at least its best.
+    Beyond the best few, devices that are ``published`` already are preferred: a change of their order is one write, and
+    hiding one takes two.
+    """
+    blocking = Blocking(offer, occupancy)
+    allocated = sorted((d for d in offer.devices if d.name in occupancy.allocated), key=lambda device: device.name)
+    free: list[_Ranked] = []
+    for group in policy.layout.groups(device.pci for device in offer.devices):
+        room = policy.layout.most_devices - policy.layout.reserve - sum(device.pci in group for device in allocated)
+        ranked = _ranked(offer, occupancy, blocking, SCORES[policy.score], group)
+        free += _most_even([_preferred(each, policy.per_profile, published) for each in ranked], room)
+    order = _profile_order(offer)
+    free.sort(key=lambda each: (order(each.device), each.rank))
+    return PublishedChoice((*(each.device for each in free), *allocated), offer.counter_sets)
+
+
+class _Ranked(msgspec.Struct, frozen=True):
+    rank: tuple[int, ...]
+    device: DraDevice
+
+
+def _ranked(
+    offer: Offer, occupancy: Occupancy, blocking: Blocking, score: Score, group: Sequence[str]
+) -> list[list[_Ranked]]:
+    """Return the free devices of each profile, best first."""
+    tables = {pci: compiled_table(family) for pci, family in offer.families.items()}
+    by_profile: dict[str | None, list[_Ranked]] = {}
+    for number, device in enumerate(offer.devices):
+        if device.pci not in group or not blocking.free(device):
+            continue
+        table = tables.get(device.pci)
+        room = GpuRoom(table, blocking.mask(device.pci))
+        rank = (not device.warm, *score(room, device), _destroyed(device, occupancy, table), number)
+        by_profile.setdefault(device.profile, []).append(_Ranked(rank, device))
+    return [sorted(ranks, key=lambda each: each.rank) for ranks in by_profile.values()]
+
+
+def _preferred(ranked: Sequence[_Ranked], most: int, published: Collection[str]) -> list[_Ranked]:
+    """Return devices of a profile in the order in which they get room."""
+    best, others = ranked[: min(most, _ALWAYS)], ranked[min(most, _ALWAYS) :]
+    stay = [each for each in others if each.device.name in published]
+    new = [each for each in others if each.device.name not in published]
+    return [*best, *stay, *new[: max(0, most - len(best) - len(stay))]]
+
+
+def _destroyed(device: DraDevice, occupancy: Occupancy, table: PlacementTable | None) -> int:
+    """Return how many idle instances the device would displace."""
+    displaced = 0
+    for pci, profile_id, start in occupancy.idle:
+        if pci == device.pci and table is not None and (profile_id, start) != (device.profile_id, device.start):
+            profile = table.profiles.get(profile_id)
+            mask = Placement(start, profile.size).mask if profile is not None else 0
+            displaced += device.whole or bool(mask & device.mask)
+    return displaced
+
+
+def _most_even(ranked: Sequence[Sequence[_Ranked]], most: int) -> list[_Ranked]:
+    """Return at most this many devices: the best of every profile, then every second best, and so on."""
+    rounds = (one for each in zip_longest(*ranked) for one in each if one is not None)
+    return [one for _, one in zip(range(most), rounds, strict=False)]
+
+
+def _profile_order(offer: Offer) -> Callable[[DraDevice], tuple[int, str]]:
+    """Order small profiles before large ones and whole GPUs, so that a claim for any device gets the smallest."""
+
+    def key(device: DraDevice) -> tuple[int, str]:
+        family = offer.families.get(device.pci)
+        size = 1000 * device.size // family.memory_slices if family is not None and not device.whole else 1001
+        return size, device.profile or ""
+
+    return key
