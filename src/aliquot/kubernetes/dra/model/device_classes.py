@@ -1,0 +1,51 @@
+"""Device classes: whole GPUs, MIG devices, and one class for each profile with an extended resource name.
+
+The first two have the names and selectors of NVIDIA's driver, with the driver's own name in them. With a class per
+profile, pods that request ``nvidia.com/mig-1g.10gb`` get an instance on demand, without a change of the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.core.model.catalog import Family
+from aliquot.kubernetes.client.object_base import ObjectMeta
+from aliquot.kubernetes.dra.model.naming import DriverNaming
+from aliquot.kubernetes.dra.model.objects import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
+from aliquot.kubernetes.gpu import label_names
+from aliquot.kubernetes.gpu.device_resources import PREFIX, WHOLE_GPU
+
+
+def device_classes(
+    naming: DriverNaming, families: Iterable[Family] = (), *, extended_resources: bool = True
+) -> tuple[DeviceClass, ...]:
+    """Return the classes for GPUs of these families. Without ``extended_resources`` pods must request claims.
+
+    A resource name that a device plugin offers on a node must not be in a class that fits devices of the same node.
+    """
+    profiles = sorted({profile.name for family in families for profile in family.profiles})
+    whole = WHOLE_GPU if extended_resources else None
+    return (
+        _class(f"gpu.{naming.parent_class}", naming, "gpu", resource=whole),
+        _class(f"mig.{naming.parent_class}", naming, "mig"),
+        *(profile_class(naming, profile, extended_resources=extended_resources) for profile in profiles),
+    )
+
+
+def profile_class(naming: DriverNaming, profile: str, *, extended_resources: bool = True) -> DeviceClass:
+    """Return the class of a profile: ``mig-1g.10gb.me.nvidia.com`` for ``1g.10gb+me``."""
+    word = f"mig-{label_names.profile_word(profile)}"
+    resource = f"{PREFIX}{word}" if extended_resources else None
+    return _class(f"{word}.{naming.parent_class}", naming, "mig", profile, resource)
+
+
+def _class(
+    name: str, naming: DriverNaming, kind: str, profile: str | None = None, resource: str | None = None
+) -> DeviceClass:
+    # A selector that reads a missing attribute is an error, so the driver is compared first.
+    own = f"device.attributes['{naming.driver}']"
+    terms = [f"device.driver == '{naming.driver}'", f"{own}.type == '{kind}'"]
+    if profile is not None:
+        terms.append(f"{own}.profile == '{profile}'")
+    selector = DeviceSelector(CelSelector(" && ".join(terms)))
+    return DeviceClass(ObjectMeta(name=name), DeviceClassSpec((selector,), resource))

@@ -1,0 +1,118 @@
+"""Configuration that a claim may have. What is refused is named with the claim and the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aliquot.errors import AliquotError
+from aliquot.kubernetes.dra.model.claims import ClaimAllocation, ClaimConfig, ClaimedResult
+from aliquot.kubernetes.dra.model.device_config import NVIDIA_API, check_claim
+
+WHOLE = ClaimedResult("gpu", "node-1-aliquot", "gpu-0")
+MIG = ClaimedResult("mig", "node-1-aliquot", "gpu-0-mig-1g5gb-19-0")
+FIELD = "claim team/work: `status.allocation.devices.config[0].opaque.parameters`"
+
+
+def configured(kind: str, result: ClaimedResult = WHOLE, source: str = "FromClaim", **fields: Any) -> ClaimAllocation:
+    parameters = {"apiVersion": NVIDIA_API, "kind": kind, **fields}
+    return ClaimAllocation("u", "team", "work", (result,), (ClaimConfig(source, (), parameters),))
+
+
+def with_parameters(parameters: Any) -> ClaimAllocation:
+    return ClaimAllocation("u", "team", "work", (WHOLE,), (ClaimConfig("FromClaim", (), parameters),))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        ClaimAllocation("u", "team", "work", (WHOLE, MIG)),
+        configured("GpuConfig"),
+        configured("MigDeviceConfig", MIG),
+        configured("GpuConfig", sharing={"strategy": "TimeSlicing"}),
+        configured("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}}),
+        configured("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}),
+        configured("MigDeviceConfig", MIG, sharing={"strategy": "TimeSlicing"}),
+        configured("GpuConfig", MIG, source="FromClass"),
+    ],
+)
+def test_what_is_accepted(claim: ClaimAllocation) -> None:
+    check_claim(claim)
+
+
+@pytest.mark.parametrize(
+    ("claim", "code", "message"),
+    [
+        (
+            configured("GpuConfig", sharing={"strategy": "MPS", "mpsConfig": {}}),
+            "DRA_SHARING",
+            f"{FIELD}.sharing.strategy is MPS",
+        ),
+        (configured("MigDeviceConfig", MIG, sharing={"strategy": "MPS"}), "DRA_SHARING", "strategy is MPS"),
+        (
+            configured("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
+            "DRA_SHARING",
+            f"{FIELD}.sharing.timeSlicingConfig.interval is Long",
+        ),
+        (
+            configured("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Brief"}}),
+            "DRA_CONFIG",
+            "interval is 'Brief', not Default, Short, Medium, Long",
+        ),
+        (
+            configured("MigDeviceConfig", MIG, sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}),
+            "DRA_CONFIG",
+            "timeSlicingConfig is not valid for a MigDeviceConfig",
+        ),
+        (configured("GpuConfig", sharing={"strategy": "Luck"}), "DRA_CONFIG", "strategy is 'Luck'"),
+        (configured("GpuConfig", sharing=["MPS"]), "DRA_CONFIG", f"{FIELD}.sharing is not an object"),
+        (configured("GpuConfig", sharing={"strategy": "TimeSlicing", "x": 1}), "DRA_CONFIG", "unknown fields: x"),
+        (configured("GpuConfig", shared=True), "DRA_CONFIG", f"{FIELD} has unknown fields: shared"),
+        (configured("GpuConfig", MIG), "DRA_CONFIG", "request mig has device gpu-0-mig-1g5gb-19-0"),
+        (configured("MigDeviceConfig"), "DRA_CONFIG", "is a MigDeviceConfig, but request gpu has device gpu-0"),
+        (configured("VfioDeviceConfig"), "DRA_CONFIG", "no device is passed through"),
+        (configured("ComputeDomainChannelConfig"), "DRA_CONFIG", "'ComputeDomainChannelConfig' of"),
+        (
+            with_parameters({"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"}),
+            "DRA_CONFIG",
+            "of 'resource.nvidia.com/v1', not GpuConfig",
+        ),
+        (with_parameters({}), "DRA_CONFIG", "None of None"),
+        (with_parameters("GpuConfig"), "DRA_CONFIG", "is not an object"),
+        (with_parameters(None), "DRA_CONFIG", "is not an object"),
+        (
+            ClaimAllocation("u", "team", "work", (ClaimedResult("gpu", "p", "gpu-0", admin=True),)),
+            "DRA_ADMIN_ACCESS",
+            "claim team/work: request gpu has `adminAccess`",
+        ),
+        (
+            ClaimAllocation("u", "team", "work", (ClaimedResult("gpu", "p", "gpu-0", share="8f2"),)),
+            "DRA_SHARE",
+            "request gpu has a share of device gpu-0",
+        ),
+    ],
+)
+def test_what_is_refused(claim: ClaimAllocation, code: str, message: str) -> None:
+    with pytest.raises(AliquotError) as caught:
+        check_claim(claim)
+    assert caught.value.code == code
+    assert message in caught.value.brief
+    assert caught.value.brief.startswith("claim team/work")
+    assert caught.value.next_step
+
+
+def test_all_refusals_are_reported_at_once() -> None:
+    admin = ClaimedResult("gpu", "p", "gpu-0", admin=True)
+    parameters = {"apiVersion": NVIDIA_API, "kind": "MigDeviceConfig", "extra": 1}
+    claim = ClaimAllocation("u", "team", "work", (admin,), (ClaimConfig("FromClaim", ("gpu",), parameters),))
+    with pytest.raises(AliquotError) as caught:
+        check_claim(claim)
+    assert (caught.value.code, len(caught.value.details)) == ("DRA_ADMIN_ACCESS", 2)
+    with pytest.raises(AliquotError) as caught:
+        check_claim(claim, monitoring=True)
+    assert (caught.value.code, len(caught.value.details)) == ("DRA_CONFIG", 1)
+
+
+def test_access_for_administration_where_it_is_permitted() -> None:
+    check_claim(ClaimAllocation("u", "t", "w", (ClaimedResult("gpu", "p", "gpu-0", admin=True),)), monitoring=True)
