@@ -1,5 +1,6 @@
-"""Holders of this host's devices beyond processes: containers, their reservations, and the sources of the caller. Every
-verb that plans or applies, and the agents, use them: the held devices must not be destroyed.
+"""Holders of this host's devices beyond processes: containers, their reservations, prepared ResourceClaims, and the
+sources of the caller. Every verb that plans or applies, and the agents, use them: the held devices must not be
+destroyed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from aliquot.errors import StorageError
 from aliquot.foundation.callbacks import Report
 from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from aliquot.node.holders import containers as visible
+from aliquot.node.holders.prepared_claims import claims_in
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
@@ -39,7 +41,7 @@ class ClaimCollector:
     def __init__(self, directory: str, simulated: str, sources: Sequence[HolderSource], report: Report) -> None:
         self._directory = directory
         self._simulated = simulated
-        self._sources = tuple(source(simulated) for source in sources)
+        self._sources = (claims_in(directory, report), *(source(simulated) for source in sources))
         self._report = report
         self._known: dict[str, Container] = {}
         self._settled: tuple[float, tuple[ContainerReservation, ...], tuple[ContainerReservation, ...]] = (0.0, (), ())

@@ -27,11 +27,14 @@ UNKNOWN_HOLDER = "unknown"
 """The id of a holder that cannot be identified, or that may not exist."""
 
 
-HolderKind = Literal["container", "job", "others", "pod", "process", "reservation", "vgpu", "vm"]
+HolderKind = Literal["claim", "container", "job", "others", "pod", "process", "reservation", "vgpu", "vm"]
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A process, pod, VM, job or container that uses an instance. ``id`` is the pid of a process."""
+    """A process, pod, ResourceClaim, VM, job or container that uses an instance.
+
+    ``id`` is the pid of a process, or ``namespace/name``.
+    """
 
     kind: Stored[HolderKind]
     id: str

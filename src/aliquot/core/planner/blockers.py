@@ -34,6 +34,9 @@ def holders_next_step(holders: Sequence[Holder]) -> str:
         return (
             f"type '{join(['aliquot', 'docker', 'release', *(h.releasable for h in distinct)])}', or add --policy wait"
         )
+    if distinct and all(h.kind == "claim" for h in distinct):
+        namespace, _, name = next(iter(distinct)).id.partition("/")
+        return f"end the pods of the claim ({join(['kubectl', '-n', namespace, 'describe', 'resourceclaim', name])})"
     named = [str(h) for h in distinct]
     more = f" and {len(named) - _MAX_LISTED} more" if len(named) > _MAX_LISTED else ""
     return f"end {', '.join(named[:_MAX_LISTED]) or 'the holders'}{more}, or add --policy wait"

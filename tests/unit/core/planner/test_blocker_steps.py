@@ -17,3 +17,8 @@ def test_reservations_are_ended_by_a_command() -> None:
 def test_other_holders_are_named() -> None:
     assert holders_next_step([PROCESS]) == "end process 4711 (python3), or add --policy wait"
     assert holders_next_step([WEB, PROCESS]).startswith("end reservation podman:674c (web), process 4711")
+
+
+def test_a_claim_ends_with_its_pods() -> None:
+    found = holders_next_step([Holder("claim", "team-a/train"), Holder("claim", "team-a/infer")])
+    assert found == "end the pods of the claim (kubectl -n team-a describe resourceclaim train)"

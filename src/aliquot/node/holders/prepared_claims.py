@@ -1,0 +1,103 @@
+"""ResourceClaims that are prepared on this host, on disk: ``prepared-claims.json`` beside the journal.
+
+The DRA agent writes the record before kubelet gets an answer. From then on, every program holds the claim's devices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from aliquot.core.model.claims import Claim
+from aliquot.core.model.inventory import Gpu, Holder
+from aliquot.errors import StorageDeniedError
+from aliquot.foundation.callbacks import Report
+from aliquot.foundation.state_store import StateFile
+
+FILE = "prepared-claims.json"
+
+
+class RecordedDevice(msgspec.Struct, frozen=True):
+    """A device of a prepared claim."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    """The name of the device in its pool."""
+    gpu: str
+    """The UUID of the GPU."""
+    profile_id: int = -1
+    """-1 for a whole GPU."""
+    placement: str = ""
+    """``start:size`` in memory slices; empty for a whole GPU."""
+    uuid: str = ""
+    """The UUID of the MIG device, or of the GPU."""
+    cdi_ids: tuple[str, ...] = ()
+    shared: bool = False
+    """True for admin access, which does not hold the device."""
+
+
+class RecordedClaim(msgspec.Struct, frozen=True):
+    """A prepared claim. ``boot`` is the id of the boot in which its devices were created or found."""
+
+    uid: str
+    namespace: str
+    name: str
+    boot: str
+    devices: tuple[RecordedDevice, ...]
+
+    @property
+    def holder(self) -> Holder:
+        return Holder("claim", f"{self.namespace}/{self.name}")
+
+
+class CreatedInstance(msgspec.Struct, frozen=True):
+    """A GPU instance that was created for a claim.
+
+    It stays after the claim, and may be destroyed once its room is needed.
+    """
+
+    gpu: str
+    profile_id: int
+    placement: str
+
+
+class ClaimRecords(msgspec.Struct, frozen=True):
+    """The content of the file."""
+
+    claims: tuple[RecordedClaim, ...] = ()
+    created: tuple[CreatedInstance, ...] = ()
+
+
+class PreparedClaimFile(StateFile[ClaimRecords]):
+    """The file in one directory. Only the DRA agent writes it."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(os.path.join(directory, FILE), "prepared-claims", ClaimRecords, ClaimRecords())
+
+
+def claims_in(directory: str, report: Report) -> Callable[[Sequence[Gpu]], Sequence[Claim]]:
+    """Return the reader of the claims that hold devices of a host.
+
+    A user who may not read the file may change nothing either: this is reported, once. Any other failure raises
+    StorageError, as a claimed device must not look free.
+    """
+    file = PreparedClaimFile(directory)
+    reported = False
+
+    def claims(_: Sequence[Gpu]) -> Sequence[Claim]:
+        nonlocal reported
+        try:
+            found = file.load().claims
+        except StorageDeniedError as error:
+            if not reported:
+                report(f"note     the prepared ResourceClaims are not shown: {error.brief}")
+            reported = True
+            return ()
+        return tuple(
+            Claim(each.holder, held) for each in found if (held := tuple(d.uuid for d in each.devices if not d.shared))
+        )
+
+    return claims
