@@ -1,0 +1,1 @@
+"""The node agent that prepares ResourceClaims and publishes the devices of its node."""

@@ -1,0 +1,80 @@
+"""The prepared claims, in memory and on disk. Each change is on disk before it takes effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import msgspec
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimReference
+from aliquot.node.holders.prepared_claims import ClaimRecords, CreatedInstance, PreparedClaimFile, RecordedClaim
+
+
+class ClaimStore:
+    """The prepared claims of a node. One agent at a time has it, because it holds the lock of its role.
+
+    ``problem`` is why the last write failed; empty if it did not.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._file = PreparedClaimFile(directory)
+        self._lock = asyncio.Lock()
+        self.records = self._file.load()
+        self.problem = ""
+
+    def get(self, uid: str) -> RecordedClaim | None:
+        return next((each for each in self.records.claims if each.uid == uid), None)
+
+    async def add(self, claims: Sequence[RecordedClaim]) -> None:
+        """Record claims, in place of older records of the same uids. Raises StorageError."""
+        await self.replace({each.uid for each in claims}, claims)
+
+    async def remove(self, uids: Collection[str]) -> None:
+        """Forget claims. Their instances stay. Raises StorageError."""
+        await self.replace(uids, ())
+
+    async def replace(self, uids: Collection[str], claims: Sequence[RecordedClaim]) -> None:
+        """Forget the claims with these uids, and record others. Raises StorageError."""
+        await self._change(lambda now: ((*(c for c in now.claims if c.uid not in uids), *claims), now.created))
+
+    async def add_created(self, created: Iterable[CreatedInstance]) -> None:
+        """Record instances before they are created, so that a killed agent knows them again. Raises StorageError."""
+        found = tuple(created)
+        await self._change(lambda now: (now.claims, tuple(dict.fromkeys((*now.created, *found)))))
+
+    async def forget_destroyed(self, inventory: Inventory) -> None:
+        """Forget created instances that no longer exist. A GPU that is not in the inventory keeps its own."""
+        present = {(g.uuid, i.profile_id, i.placement) for g in inventory.gpus for i in g.instances}
+        known = {gpu.uuid for gpu in inventory.gpus if not gpu.lost}
+        stale = {c for c in self.records.created if c.gpu in known and msgspec.structs.astuple(c) not in present}
+        if stale:
+            await self._change(lambda now: (now.claims, tuple(c for c in now.created if c not in stale)))
+
+    async def _change(
+        self, change: Callable[[ClaimRecords], tuple[tuple[RecordedClaim, ...], tuple[CreatedInstance, ...]]]
+    ) -> None:
+        async with self._lock:
+            new = ClaimRecords(*change(self.records))
+            if new == self.records:
+                return
+            saving = asyncio.ensure_future(asyncio.to_thread(self._file.save, new))
+            try:
+                await asyncio.shield(saving)
+            except asyncio.CancelledError:
+                await asyncio.wait((saving,))  # the file may have changed: memory must agree with it
+                if saving.exception() is None:
+                    self.records = new
+                raise
+            except Exception as error:
+                self.problem = str(error)
+                raise
+            self.records, self.problem = new, ""
+
+
+def allocation_of(recorded: RecordedClaim) -> AllocatedClaim:
+    """Return the allocation for which a claim was prepared."""
+    reference = ClaimReference(recorded.uid, recorded.namespace, recorded.name)
+    devices = tuple(AllocatedDevice(d.requests, d.pool, d.device, d.shared) for d in recorded.devices)
+    return AllocatedClaim(reference, devices)
