@@ -19,7 +19,7 @@ WARM, BIG, BESIDE = (
 
 
 async def _until_done(bench: Bench) -> int:
-    """Play kubelet: one claim comes and goes, then two others need its room. Return the number of kills."""
+    """Act as kubelet: one claim comes and goes, then two others need its room. Return the number of kills."""
     kills = 0
     calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: bench.prepare(WARM),

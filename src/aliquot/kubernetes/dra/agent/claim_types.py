@@ -113,3 +113,9 @@ class ForeignInstanceError(BlockedError):
     """An instance that was not created for a claim takes the room of a device that a claim has."""
 
     code = "FOREIGN_INSTANCE"
+
+
+class OtherDriverError(BlockedError):
+    """Another DRA driver of the same name serves this node."""
+
+    code = "OTHER_DRA_DRIVER"

@@ -1,0 +1,71 @@
+"""ResourceSlices and ResourceClaims of ``resource.k8s.io/v1``, with the fields that the agent reads.
+
+Source: k8s.io/api resource/v1/types.go (Kubernetes 1.34 to 1.36).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
+
+GROUP = "resource.k8s.io"
+Spec = dict[str, Any]
+"""A part of a slice as JSON. Slices are compared with the wanted ones field by field."""
+
+
+class ResourceSlice(KubeObject, frozen=True):
+    """A part of a pool of devices."""
+
+    TYPE: ClassVar[ResourceType] = ResourceType(GROUP, "v1", "resourceslices", "ResourceSlice", namespaced=False)
+
+    spec: Spec = msgspec.field(default_factory=dict)
+
+    @property
+    def pool(self) -> str:
+        return str(self.spec.get("pool", {}).get("name", ""))
+
+    @property
+    def generation(self) -> int:
+        return int(self.spec.get("pool", {}).get("generation", 0))
+
+    @property
+    def devices(self) -> tuple[Spec, ...]:
+        return tuple(self.spec.get("devices") or ())
+
+
+class AllocationResult(ApiStruct, frozen=True):
+    """A device that was allocated for a request."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool = False
+
+
+class DeviceResults(ApiStruct, frozen=True):
+    results: tuple[AllocationResult, ...] = ()
+
+
+class ClaimAllocationStatus(ApiStruct, frozen=True):
+    devices: DeviceResults = DeviceResults()
+
+
+class ResourceClaimStatus(ApiStruct, frozen=True):
+    allocation: ClaimAllocationStatus | None = None
+
+
+class ResourceClaim(KubeObject, frozen=True):
+    """A request for devices, and what was allocated to it."""
+
+    TYPE: ClassVar[ResourceType] = ResourceType(GROUP, "v1", "resourceclaims", "ResourceClaim")
+
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def results(self) -> tuple[AllocationResult, ...]:
+        """The allocated devices of all drivers."""
+        return self.status.allocation.devices.results if self.status.allocation else ()
