@@ -14,7 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
-PROTOS = SOURCE / "aliquot/kubernetes/device_plugin/protos"
+PROTOS = (
+    SOURCE / "aliquot/kubernetes/device_plugin/protos",
+    SOURCE / "aliquot/kubernetes/dra/plugin/protos",
+)
 VERSION = "1.72.2"
 
 
@@ -23,7 +26,7 @@ def build(target: Path) -> None:
     import grpc_tools  # noqa: F401
 
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    names = [str(p.relative_to(SOURCE)) for p in sorted(PROTOS.glob("*.proto"))]
+    names = [str(p.relative_to(SOURCE)) for folder in PROTOS for p in sorted(folder.glob("*.proto"))]
     outputs = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpclib_python")]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{SOURCE}", *outputs, *names]
     subprocess.run(command, cwd=SOURCE, env=os.environ | {"PATH": path}, check=True)
@@ -31,13 +34,12 @@ def build(target: Path) -> None:
 
 def differences(target: Path) -> list[str]:
     """Return the names of modules that differ from those just generated below ``target``."""
-    made = target / PROTOS.relative_to(SOURCE)
-    names = (
-        {p.name for p in made.iterdir()}
-        | {p.name for p in PROTOS.glob("*_pb2*")}
-        | {p.name for p in PROTOS.glob("*_grpc.py")}
-    )
-    return sorted(n for n in names if _text(made / n) != _text(PROTOS / n))
+    names = set()
+    for folder in PROTOS:
+        inside = folder.relative_to(SOURCE)
+        made = (target / inside).iterdir(), folder.glob("*_pb2*"), folder.glob("*_grpc.py")
+        names |= {inside / p.name for found in made for p in found}
+    return sorted(str(n) for n in names if _text(target / n) != _text(SOURCE / n))
 
 
 def _text(path: Path) -> str | None:

@@ -39,11 +39,17 @@ def document(inventory: Inventory, options: CdiOptions) -> dict[str, Any]:
     """
     host = options.host or CdiHost()
     offered = [*_management(inventory, host)] if options.mode == "management" else _workload(inventory, options)
-    devices = [_device(name, found, options) for names, found in offered for name in names]
     if options.all_device and offered and options.mode == "workload":
         everything = dict.fromkeys(node for _, found in offered for node in found)
-        devices.append(_device(ALL, tuple(everything), options))
-    made = {"cdiVersion": "", "kind": options.kind, "devices": devices, "containerEdits": _common(options, host)}
+        offered.append(((ALL,), tuple(everything)))
+    return document_of(offered, options)
+
+
+def document_of(offered: Iterable[NamedNodes], options: CdiOptions) -> dict[str, Any]:
+    """Return a document of these devices as plain data, with the edits that every container with a GPU needs."""
+    devices = [_device(name, found, options) for names, found in offered for name in names]
+    common = _common(options, options.host or CdiHost())
+    made = {"cdiVersion": "", "kind": options.kind, "devices": devices, "containerEdits": common}
     made["cdiVersion"] = lowest_version(made)
     return made
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from aliquot.kubernetes.dra.agent.claim_types import PreparedClaim
+from aliquot.kubernetes.dra.plugin.claim_service import PreparedClaim
 from unit.core.engine.memory import KilledError
 from unit.kubernetes.dra.agent.bench import Bench, claim, counted_saves, holders
 

@@ -15,7 +15,8 @@ import pytest
 
 from aliquot.core.model.placement import Placement
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, PreparedClaim
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim
+from aliquot.kubernetes.dra.plugin.claim_service import PreparedClaim
 from support.selection import everything
 from unit.core.engine.memory import KilledError
 from unit.kubernetes.dra.agent.bench import Bench, claim, counted_saves

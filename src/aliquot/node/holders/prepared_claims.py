@@ -47,6 +47,8 @@ class RecordedClaim(msgspec.Struct, frozen=True):
     name: str
     boot: str
     devices: tuple[RecordedDevice, ...]
+    pod_claim: str = ""
+    """The pod's name for a claim that was made from a template; empty for a claim that pods name themselves."""
 
     @property
     def holder(self) -> Holder:

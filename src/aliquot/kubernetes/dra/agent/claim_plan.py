@@ -294,4 +294,4 @@ def record(
             )
         )
     reference = claim.reference
-    return RecordedClaim(reference.uid, reference.namespace, reference.name, boot, tuple(devices))
+    return RecordedClaim(reference.uid, reference.namespace, reference.name, boot, tuple(devices), claim.pod_claim)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import msgspec
 
 from aliquot.core.model.inventory import Inventory
-from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimReference
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 from aliquot.node.holders.prepared_claims import ClaimRecords, CreatedInstance, PreparedClaimFile, RecordedClaim
 
 
@@ -77,4 +78,4 @@ def allocation_of(recorded: RecordedClaim) -> AllocatedClaim:
     """Return the allocation for which a claim was prepared."""
     reference = ClaimReference(recorded.uid, recorded.namespace, recorded.name)
     devices = tuple(AllocatedDevice(d.requests, d.pool, d.device, d.shared) for d in recorded.devices)
-    return AllocatedClaim(reference, devices)
+    return AllocatedClaim(reference, devices, recorded.pod_claim)

@@ -1,53 +1,18 @@
-"""Types of claims that the agent and the gRPC service exchange, and the sources that the agent asks.
+"""Claims with what was allocated to them, and the sources that the agent asks.
 
-``ClaimService`` is called by the service that kubelet talks to. ``ClaimSource`` reads claims from the API server, and
-``DeviceFinder`` knows which device of a node has which name.
+``ClaimSource`` reads claims from the API server, and ``DeviceFinder`` knows which device of a node has which name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import AliquotError, BlockedError
-
-
-class ClaimReference(msgspec.Struct, frozen=True):
-    """A ResourceClaim as kubelet names it."""
-
-    uid: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"claim {self.namespace}/{self.name}"
-
-
-class PreparedDevice(msgspec.Struct, frozen=True):
-    """A device that is ready for the containers of a claim."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi_ids: tuple[str, ...]
-
-
-class PreparedClaim(msgspec.Struct, frozen=True):
-    """A claim whose devices are ready."""
-
-    uid: str
-    devices: tuple[PreparedDevice, ...]
-
-
-class ClaimService(Protocol):
-    """Prepares and releases claims. Both answers have every uid of the call."""
-
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, PreparedClaim | AliquotError]: ...
-
-    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, AliquotError | None]: ...
+from aliquot.errors import BlockedError
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True):
@@ -65,6 +30,8 @@ class AllocatedClaim(msgspec.Struct, frozen=True):
 
     reference: ClaimReference
     devices: tuple[AllocatedDevice, ...]
+    pod_claim: str = ""
+    """The pod's name for a claim that was made from a template."""
 
 
 class ClaimSource(Protocol):
@@ -113,9 +80,3 @@ class ForeignInstanceError(BlockedError):
     """An instance that was not created for a claim takes the room of a device that a claim has."""
 
     code = "FOREIGN_INSTANCE"
-
-
-class OtherDriverError(BlockedError):
-    """Another DRA driver of the same name serves this node."""
-
-    code = "OTHER_DRA_DRIVER"

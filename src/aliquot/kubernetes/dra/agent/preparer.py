@@ -25,14 +25,8 @@ from aliquot.kubernetes.client.errors import ApiUnavailableError
 from aliquot.kubernetes.dra.agent import claim_plan
 from aliquot.kubernetes.dra.agent.claim_plan import ClaimPlan, ClaimPlanner, DeviceTarget
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore, allocation_of
-from aliquot.kubernetes.dra.agent.claim_types import (
-    AllocatedClaim,
-    ClaimReference,
-    ClaimSource,
-    DeviceFinder,
-    PreparedClaim,
-    PreparedDevice,
-)
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, ClaimSource, DeviceFinder
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim, PreparedDevice
 from aliquot.kubernetes.node_agent.pod_holders import Uses, held_by_pods
 from aliquot.node.holders.prepared_claims import ClaimRecords, RecordedClaim
 

@@ -15,9 +15,9 @@ from aliquot.kubernetes.client.errors import ConflictError, NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.dra.agent import slice_changes
-from aliquot.kubernetes.dra.agent.claim_types import OtherDriverError
 from aliquot.kubernetes.dra.agent.resource_objects import ResourceSlice
 from aliquot.kubernetes.dra.agent.slice_changes import HiddenDevices, PoolState, SliceContent
+from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 OWNER = "aliquot"

@@ -29,15 +29,9 @@ from aliquot.foundation.callbacks import Report
 from aliquot.foundation.threads import ThreadWorkers
 from aliquot.kubernetes.client.errors import ApiUnavailableError
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
-from aliquot.kubernetes.dra.agent.claim_types import (
-    AllocatedClaim,
-    AllocatedDevice,
-    ClaimMismatchError,
-    ClaimReference,
-    DeviceLocation,
-    PreparedClaim,
-)
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError, DeviceLocation
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer, PreparedNode
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim
 from aliquot.node.claims import HeldBackend
 from aliquot.node.holders.prepared_claims import ClaimRecords, RecordedClaim, claims_in
 from support.simnodes import Node

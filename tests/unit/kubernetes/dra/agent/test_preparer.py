@@ -14,7 +14,7 @@ import pytest
 from aliquot.core.model.claims import Claim
 from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, BlockedError, HardwareError, LockedError
-from aliquot.kubernetes.dra.agent.claim_types import PreparedClaim
+from aliquot.kubernetes.dra.plugin.claim_service import PreparedClaim
 from unit.kubernetes.dra.agent.bench import Bench, claim, holders, run
 
 SMALL = "gpu-0-mig-1g.5gb-4"

@@ -9,9 +9,9 @@ import pytest
 
 from aliquot.kubernetes.client.errors import ConflictError
 from aliquot.kubernetes.client.objects import ObjectMeta
-from aliquot.kubernetes.dra.agent.claim_types import OtherDriverError
 from aliquot.kubernetes.dra.agent.resource_objects import ResourceSlice
 from aliquot.kubernetes.dra.agent.slice_publisher import slice_name
+from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 from unit.kubernetes.dra.agent.bench import run
 from unit.kubernetes.dra.agent.slices import DRIVER, POOL, Bed, content, device
 

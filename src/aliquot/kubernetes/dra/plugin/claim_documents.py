@@ -1,0 +1,123 @@
+"""CDI documents of claims: one file for each prepared claim, which names exactly its devices.
+
+A claim's document stays as it is while other instances of the node change. Its devices have names of their own kind, so
+that they never collide with those of the node's document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.cdi import device_nodes, spec_files
+from aliquot.cdi.names import mig_devices
+from aliquot.cdi.options import CdiDeviceNode, CdiHost, CdiOptions
+from aliquot.cdi.probe import probe_host
+from aliquot.cdi.rules import lowest_version
+from aliquot.cdi.spec import document_of
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import BlockedError
+from aliquot.kubernetes.dra.plugin import device_metadata
+from aliquot.kubernetes.dra.plugin.device_metadata import Attributes, no_attributes
+from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
+
+CLASS = "claim"
+
+
+class ClaimDocuments:
+    """The CDI documents of a driver's claims in one directory, and the metadata files that they mount.
+
+    ``metadata_dir`` holds the metadata files of devices; empty to write none. ``attributes`` returns what a
+    ResourceSlice says of a device.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        directory: str,
+        options: CdiOptions,
+        metadata_dir: str = "",
+        attributes: Attributes = no_attributes,
+    ) -> None:
+        self._driver = driver
+        self._directory = directory
+        self._options = msgspec.structs.replace(options, vendor=f"k8s.{driver}", class_name=CLASS, mode="workload")
+        self._metadata_dir = metadata_dir
+        self._attributes = attributes
+
+    async def write(self, claim: RecordedClaim, inventory: Inventory) -> RecordedClaim:
+        """Write the document of a claim, and return the claim with the CDI names of its devices.
+
+        Raises BlockedError if a device number is unknown or a device is gone, StorageError if a file cannot be written.
+        """
+        return await asyncio.to_thread(self._write, claim, inventory)
+
+    async def remove(self, uid: str) -> None:
+        """Remove the files of a claim. Raises StorageError."""
+        await asyncio.to_thread(self._remove, uid)
+
+    async def remove_others(self, uids: Collection[str]) -> None:
+        """Remove the files of all claims but these, which a killed agent may have left. Raises StorageError."""
+        for uid in await asyncio.to_thread(self._uids):
+            if uid not in uids:
+                await self.remove(uid)
+
+    def _write(self, claim: RecordedClaim, inventory: Inventory) -> RecordedClaim:
+        options = probe_host(inventory, self._options)
+        named = [(self._name(claim, device), device) for device in claim.devices]
+        found = [((name,), _nodes(device, inventory, options.host or CdiHost())) for name, device in named]
+        document = document_of(found, options)
+        self._add_mounts(document, claim)
+        spec_files.write(self._path(claim.uid), document)
+        devices = [msgspec.structs.replace(d, cdi_ids=(f"{options.kind}={name}",)) for name, d in named]
+        return msgspec.structs.replace(claim, devices=tuple(devices))
+
+    def _add_mounts(self, document: dict[str, Any], claim: RecordedClaim) -> None:
+        if not self._metadata_dir:
+            return
+        mounts = device_metadata.write(claim, self._driver, self._metadata_dir, self._attributes)
+        for entry, device in zip(document["devices"], claim.devices, strict=True):
+            entry["containerEdits"]["mounts"] = [mounts[request] for request in device.requests]
+        document["cdiVersion"] = lowest_version(document)
+
+    def _remove(self, uid: str) -> None:
+        spec_files.remove(self._path(uid))
+        if self._metadata_dir:
+            device_metadata.remove(uid, self._metadata_dir)
+
+    def _uids(self) -> Sequence[str]:
+        pattern = re.compile(rf"{re.escape(self._prefix)}(.+)\.json")
+        names = (os.path.basename(path) for path in spec_files.own_files(self._directory))
+        return [found[1] for found in map(pattern.fullmatch, names) if found]
+
+    @property
+    def _prefix(self) -> str:
+        return f"aliquot-{self._driver}-{CLASS}-"
+
+    def _path(self, uid: str) -> str:
+        return os.path.join(self._directory, f"{self._prefix}{uid}.json")
+
+    def _name(self, claim: RecordedClaim, device: RecordedDevice) -> str:
+        """Return the CDI name of a device. Claims of admin access have the same devices as others."""
+        return f"{claim.uid}-{device.device}"
+
+
+def _nodes(device: RecordedDevice, inventory: Inventory, host: CdiHost) -> tuple[CdiDeviceNode, ...]:
+    gpu = next((each for each in inventory.gpus if each.uuid == device.gpu), None)
+    if gpu is None:
+        raise _gone(device)
+    if not device.placement:
+        return device_nodes.whole_gpu_nodes(gpu, host)
+    for _, instance, compute in mig_devices(gpu):
+        if compute.uuid == device.uuid:
+            return device_nodes.mig_device_nodes(gpu, instance, compute, host)
+    raise _gone(device)
+
+
+def _gone(device: RecordedDevice) -> BlockedError:
+    return BlockedError(f"device {device.device} is gone", code="NO_CLAIMED_DEVICE", next_step="aliquot show")
