@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.cli.cdi import table as cdi_commands
 from aliquot.cli.containers import docker_table as docker_commands
 from aliquot.cli.doctor import table as doctor_commands
+from aliquot.cli.dra import table as dra_commands
 from aliquot.cli.framework.command_model import (
     CHANGE,
     DESIRED,
@@ -281,7 +282,7 @@ SECTIONS = (
             migparted_commands.MIG_PARTED,
         ),
     ),
-    ("Kubernetes", (agent_commands.AGENT, agent_commands.CONTROLLER, capacity_commands.CAPACITY)),
+    ("Kubernetes", (agent_commands.AGENT, agent_commands.CONTROLLER, dra_commands.DRA, capacity_commands.CAPACITY)),
     ("VMs", (vgpu_commands.VGPU, passthrough_commands.PASSTHROUGH, libvirt_commands.LIBVIRT)),
     ("Slurm", (slurm_commands.SLURM,)),
     ("containers", (cdi_commands.CDI, docker_commands.DOCKER)),

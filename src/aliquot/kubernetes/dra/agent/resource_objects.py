@@ -54,8 +54,16 @@ class ClaimAllocationStatus(ApiStruct, frozen=True):
     devices: DeviceResults = DeviceResults()
 
 
+class ClaimConsumer(ApiStruct, frozen=True):
+    """An object for which a claim is reserved."""
+
+    resource: str = ""
+    name: str = ""
+
+
 class ResourceClaimStatus(ApiStruct, frozen=True):
     allocation: ClaimAllocationStatus | None = None
+    reserved_for: tuple[ClaimConsumer, ...] = ()
 
 
 class ResourceClaim(KubeObject, frozen=True):
@@ -69,3 +77,8 @@ class ResourceClaim(KubeObject, frozen=True):
     def results(self) -> tuple[AllocationResult, ...]:
         """The allocated devices of all drivers."""
         return self.status.allocation.devices.results if self.status.allocation else ()
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The names of the pods that may use the claim. They are in its namespace."""
+        return tuple(each.name for each in self.status.reserved_for if each.resource == "pods")

@@ -1,0 +1,1 @@
+"""``aliquot dra``: GPUs in Dynamic Resource Allocation."""

@@ -1,0 +1,223 @@
+"""The GPUs of a cluster as their resource slices and claims show them: who has what, what fits, and why not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+import msgspec
+
+from aliquot.core.model import catalog
+from aliquot.core.model.catalog import Family
+from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.counters import family_counters, fits, taken
+from aliquot.kubernetes.dra.model.device import DraDevice
+from aliquot.kubernetes.dra.model.objects import ResourceSlice
+from aliquot.kubernetes.dra.model.slices import read_publication
+
+WHOLE = "whole GPU"
+NOT_PUBLISHED = "it fits, but the node does not publish it now"
+
+Counts = Mapping[str, int]
+
+
+class AllocatedView(msgspec.Struct, frozen=True):
+    """A device that a claim has."""
+
+    device: str
+    profile: str
+    """A MIG profile, or ``WHOLE``."""
+    start: int
+    """First memory slice."""
+    size: int
+    """Memory slices. 0 for a whole GPU, or if the slice does not say it."""
+    claim: str
+    """``namespace/name``."""
+    pods: tuple[str, ...] = ()
+    admin: bool = False
+    """Access for administration, which takes nothing."""
+
+
+class FitView(msgspec.Struct, frozen=True):
+    """How many more devices of a profile fit on a GPU now. ``reason`` says why there is none."""
+
+    profile: str
+    count: int
+    reason: str = ""
+
+
+class GpuView(msgspec.Struct, frozen=True):
+    """A GPU of a pool."""
+
+    pci: str
+    product: str
+    allocated: tuple[AllocatedView, ...] = ()
+    fits: tuple[FitView, ...] = ()
+
+
+class PoolView(msgspec.Struct, frozen=True):
+    """A pool of a driver. ``problems`` are reasons why the scheduler may not use it, or may give a GPU twice."""
+
+    node: str
+    driver: str
+    pool: str
+    gpus: tuple[GpuView, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """A device as its GPU could give it. ``device`` is None if it is not published."""
+
+    profile: str
+    uses: dict[str, int]
+    device: DraDevice | None = None
+
+
+def gpu_pools(slices: Iterable[ResourceSlice], claims: Sequence[ResourceClaim]) -> tuple[PoolView, ...]:
+    """Return the pools that have GPUs, by node, driver and pool."""
+    pools: dict[tuple[str, str, str], list[ResourceSlice]] = {}
+    for each in slices:
+        pools.setdefault((each.spec.node_name, each.spec.driver, each.spec.pool.name), []).append(each)
+    return tuple(view for key in sorted(pools) if (view := _pool(*key, pools[key], claims)) is not None)
+
+
+def _pool(
+    node: str, driver: str, pool: str, slices: Sequence[ResourceSlice], claims: Sequence[ResourceClaim]
+) -> PoolView | None:
+    found = read_publication(slices)
+    devices = [device for device in found.devices if device.pci]
+    if not devices:
+        return None
+    owners = dict(_owners(driver, pool, claims))
+    counters = {each.name: each.counters for each in found.counter_sets}
+    gpus = [
+        _gpu(pci, [d for d in devices if d.pci == pci], owners, counters) for pci in sorted({d.pci for d in devices})
+    ]
+    return PoolView(node, driver, pool, tuple(gpus), tuple(_problems(slices, devices, owners)))
+
+
+def _owners(
+    driver: str, pool: str, claims: Iterable[ResourceClaim]
+) -> Iterator[tuple[str, tuple[tuple[ResourceClaim, bool], ...]]]:
+    """Yield each device that claims have, with the claims and whether their access is for administration."""
+    owners: dict[str, list[tuple[ResourceClaim, bool]]] = {}
+    for claim in claims:
+        for result in claim.results:
+            if (result.driver, result.pool) == (driver, pool):
+                owners.setdefault(result.device, []).append((claim, result.admin_access))
+    yield from ((device, tuple(found)) for device, found in owners.items())
+
+
+def _problems(
+    slices: Sequence[ResourceSlice], devices: Sequence[DraDevice], owners: Mapping[str, object]
+) -> Iterator[str]:
+    newest = max(each.spec.pool.generation for each in slices)
+    current = [each for each in slices if each.spec.pool.generation == newest]
+    wanted = max(each.spec.pool.resource_slice_count for each in current)
+    if len(current) != wanted:
+        yield f"incomplete: {len(current)} of {wanted} slices of generation {newest}, so the scheduler skips the pool"
+    published = {device.name for device in devices}
+    for name in sorted(set(owners) - published):
+        yield f"{name} is allocated and not published: the scheduler can give its room to another claim"
+
+
+def _gpu(
+    pci: str,
+    devices: Sequence[DraDevice],
+    owners: Mapping[str, tuple[tuple[ResourceClaim, bool], ...]],
+    counters: Mapping[str, Counts],
+) -> GpuView:
+    product = next((value for d in devices if (value := _text(d, "productName"))), "")
+    allocated = [
+        AllocatedView(
+            device.name,
+            device.profile or WHOLE,
+            device.start,
+            device.size,
+            f"{claim.metadata.namespace}/{claim.name}",
+            tuple(f"{claim.metadata.namespace}/{name}" for name in claim.pods),
+            admin,
+        )
+        for device in devices
+        for claim, admin in owners.get(device.name, ())
+    ]
+    claimed = {d.name: d for d in devices if any(not admin for _, admin in owners.get(d.name, ()))}
+    totals = counters.get(next((d.counter_set for d in devices if d.counter_set), ""), {})
+    who = {each.device: each.claim for each in allocated if not each.admin}
+    return GpuView(pci, product, tuple(allocated), tuple(_fits(devices, claimed, who, totals, product)))
+
+
+def _fits(
+    devices: Sequence[DraDevice], claimed: Mapping[str, DraDevice], who: Mapping[str, str], totals: Counts, product: str
+) -> Iterator[FitView]:
+    places = _places(devices, totals, product)
+    used = taken(device.uses for device in claimed.values())
+    for profile in dict.fromkeys(each.profile for each in places):
+        here = [each for each in places if each.profile == profile]
+        free = [p for p in here if p.device is not None and p.device.name not in claimed and not p.device.taints]
+        count, now = 0, dict(used)
+        for place in free:
+            if place.uses and fits(place.uses, now, totals):
+                count, now = count + 1, taken((now, place.uses))
+            elif not place.uses:
+                count += 1
+        yield FitView(profile, count, "" if count else _reason(here, claimed, who, used, totals))
+
+
+def _places(devices: Sequence[DraDevice], totals: Counts, product: str) -> list[_Place]:
+    """Return every device that the GPU can give: the published ones, and those of its table that are left out now."""
+    published = {(d.profile, d.start): d for d in devices}
+    places = [_Place(d.profile or WHOLE, d.uses, d) for d in devices]
+    family = _family(product)
+    if family is None or not set(family_counters(family).totals) <= set(totals):
+        return places
+    if (None, 0) not in published:
+        places.append(_Place(WHOLE, family_counters(family).totals))
+    for (profile_id, start), uses in family_counters(family).instances.items():
+        name = family.by_id[profile_id].name
+        if (name, start) not in published:
+            places.append(_Place(name, uses))
+    order = {profile.name: number for number, profile in enumerate(family.profiles)}
+    return sorted(places, key=lambda each: order.get(each.profile, -1))
+
+
+def _reason(
+    places: Sequence[_Place], claimed: Mapping[str, DraDevice], who: Mapping[str, str], used: Counts, totals: Counts
+) -> str:
+    """Return why no device of a profile is free: by the place that the fewest claims block."""
+    open_places = [place for place in places if fits(place.uses, used, totals) and not _owned(place, claimed)]
+    taints = sorted({t.key for place in open_places if place.device is not None for t in place.device.taints})
+    if taints:
+        return f"it is tainted with {', '.join(taints)}"
+    if open_places:
+        return NOT_PUBLISHED
+    fewest = _fewest_blockers(places, claimed, totals)
+    if not fewest:
+        return "instances that no claim has take its room"
+    names = sorted({f"claim {who[name]}" for name in fewest})
+    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} room that it needs"
+
+
+def _fewest_blockers(places: Sequence[_Place], claimed: Mapping[str, DraDevice], totals: Counts) -> tuple[str, ...]:
+    """Return the fewest claimed devices without which a place would be free. A GPU has seven at most."""
+    for size in range(1, len(claimed) + 1):
+        for group in combinations(claimed, size):
+            left = {name: device for name, device in claimed.items() if name not in group}
+            used = taken(device.uses for device in left.values())
+            if any(fits(place.uses, used, totals) and not _owned(place, left) for place in places):
+                return group
+    return ()
+
+
+def _owned(place: _Place, claimed: Mapping[str, DraDevice]) -> bool:
+    return place.device is not None and place.device.name in claimed
+
+
+def _family(product: str) -> Family | None:
+    name = next((d.mig_family for d in catalog.devices() if d.mig_family and product == d.name), None)
+    return catalog.family(name) if name else None
+
+
+def _text(device: DraDevice, name: str) -> str:
+    value = device.attributes.get(name)
+    return (value.string_value or "") if value is not None else ""

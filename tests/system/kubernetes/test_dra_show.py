@@ -1,0 +1,70 @@
+"""``aliquot dra show`` against an API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.cli.main import main
+from support.cluster import Cluster
+from unit.kubernetes.dra.view.test_pools import NAMING, POOL, published
+
+TRAIN = "gpu-0-mig-3g20gb-9-4"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@pytest.fixture
+def published_cluster(cluster: Cluster) -> Cluster:
+    """A cluster with one node, and a claim that has half of its GPU."""
+    for each in published(allocated=(TRAIN,)):
+        plain: dict[str, Any] = msgspec.to_builtins(each)
+        cluster.must("POST", SLICES, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **plain})
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": "mig.nvidia.com"}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "train"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    cluster.must("POST", path, claim)
+    result = {"request": "gpu", "driver": NAMING.driver, "pool": POOL, "device": TRAIN}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "train-0", "uid": "u"}],
+    }
+    media = {"Content-Type": "application/merge-patch+json"}
+    cluster.must("PATCH", f"{path}/train/status", {"status": status}, media)
+    return cluster
+
+
+def typed(cluster: Cluster, *words: str) -> int:
+    return main(["dra", "show", "--kubeconfig", str(cluster.kubeconfig()), *words])
+
+
+def test_it_shows_who_has_what_and_why_the_rest_does_not_fit(
+    published_cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(published_cluster) == 0
+    shown = capsys.readouterr().out
+    assert f"node n1  driver {NAMING.driver}  pool {POOL}" in shown
+    assert "allocated  3g.20gb at 4:4  claim default/train  pods default/train-0" in shown
+    assert "3g.20gb: 1" in shown
+    assert "7g.40gb: claim default/train has room that it needs" in shown
+    assert typed(published_cluster, "n1", "-o", "json") == 0
+    document = msgspec.json.decode(capsys.readouterr().out)
+    (gpu,) = document["pools"][0]["gpus"]
+    assert (document["kind"], gpu["allocated"][0]["claim"]) == ("DraPools", "default/train")
+
+
+def test_a_node_or_a_cluster_without_gpus_is_refused_with_what_to_type(
+    published_cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(published_cluster, "n2") == 20
+    assert "no resource slice of node n2 has a GPU" in capsys.readouterr().err
+    for each in published_cluster.must("GET", SLICES)["items"]:
+        published_cluster.must("DELETE", f"{SLICES}/{each['metadata']['name']}")
+    assert typed(published_cluster) == 20
+    assert "kubectl get resourceslices" in capsys.readouterr().err

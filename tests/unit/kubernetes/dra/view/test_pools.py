@@ -1,0 +1,116 @@
+"""What ``aliquot dra show`` says of pools: who has what, what fits, and why not."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.kubernetes.client.object_base import ObjectMeta
+from aliquot.kubernetes.dra.agent.resource_objects import (
+    AllocationResult,
+    ClaimAllocationStatus,
+    ClaimConsumer,
+    DeviceResults,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from aliquot.kubernetes.dra.model.objects import DeviceTaint, ResourceSlice
+from aliquot.kubernetes.dra.model.publication import Publication
+from aliquot.kubernetes.dra.model.slices import build_slices
+from aliquot.kubernetes.dra.view.pools import NOT_PUBLISHED, WHOLE, FitView, GpuView, gpu_pools
+from support import factory
+from unit.kubernetes.dra.model.nodes import A100, NAMING, desired, holding, offered
+
+POOL = NAMING.pool("n1")
+
+
+def published(inventory: object = None, allocated: tuple[str, ...] = ()) -> tuple[ResourceSlice, ...]:
+    found = desired(inventory or factory.inventory(A100, enabled=True), allocated)  # type: ignore[arg-type]
+    return build_slices(Publication(found.devices, found.counter_sets), NAMING, "n1")
+
+
+def claim(name: str, *devices: str, pods: tuple[str, ...] = (), admin: bool = False) -> ResourceClaim:
+    results = tuple(AllocationResult("r", NAMING.driver, POOL, device, admin) for device in devices)
+    reserved = tuple(ClaimConsumer("pods", pod) for pod in pods)
+    status = ResourceClaimStatus(ClaimAllocationStatus(DeviceResults(results)), reserved)
+    return ResourceClaim(ObjectMeta(name=name, namespace="team", uid=name), status)
+
+
+def only_gpu(slices: tuple[ResourceSlice, ...], *claims: ResourceClaim) -> GpuView:
+    (pool,) = gpu_pools(slices, claims)
+    assert (pool.node, pool.driver, pool.pool, pool.problems) == ("n1", NAMING.driver, POOL, ())
+    (gpu,) = pool.gpus
+    return gpu
+
+
+def fit(gpu: GpuView, profile: str) -> FitView:
+    return next(each for each in gpu.fits if each.profile == profile)
+
+
+def test_an_empty_gpu_fits_everything_that_is_published() -> None:
+    gpu = only_gpu(published())
+    assert gpu.product == "NVIDIA A100-SXM4-40GB"
+    assert not gpu.allocated
+    assert fit(gpu, "7g.40gb") == FitView("7g.40gb", 1)
+    assert fit(gpu, "3g.20gb") == FitView("3g.20gb", 2)
+
+
+def test_a_claim_and_its_pods_are_named_and_what_they_exclude() -> None:
+    name = "gpu-0-mig-3g20gb-9-4"
+    gpu = only_gpu(published(allocated=(name,)), claim("train", name, pods=("a", "b")))
+    (device,) = gpu.allocated
+    assert (device.claim, device.pods, device.profile) == ("team/train", ("team/a", "team/b"), "3g.20gb")
+    assert (device.start, device.size) == (4, 4)
+    assert fit(gpu, "3g.20gb").count == 1
+    assert fit(gpu, "7g.40gb") == FitView("7g.40gb", 0, "claim team/train has room that it needs")
+
+
+def test_compute_slices_that_are_used_up_name_their_claims() -> None:
+    names = "gpu-0-mig-4g20gb-5-0", "gpu-0-mig-3g20gb-9-4"
+    gpu = only_gpu(published(allocated=names), claim("a", names[0]), claim("b", names[1]))
+    assert fit(gpu, "1g.5gb").reason == "claim team/b has room that it needs"
+    assert fit(gpu, "7g.40gb").reason == "claim team/a and claim team/b have room that it needs"
+
+
+def test_access_for_administration_takes_nothing() -> None:
+    gpu = only_gpu(published(), claim("monitor", "gpu-0-mig-7g40gb-0-0", admin=True))
+    assert gpu.allocated[0].admin
+    assert fit(gpu, "7g.40gb").count == 1
+
+
+def test_room_of_instances_without_a_claim_is_said_to_be_theirs() -> None:
+    inventory = holding(factory.with_instances(factory.inventory(A100, enabled=True), 0, "3g.20gb@0"))
+    gpu = only_gpu(published(inventory))
+    assert fit(gpu, "7g.40gb").reason == "instances that no claim has take its room"
+    assert fit(gpu, "3g.20gb").count == 1
+
+
+def test_devices_that_are_tainted_or_left_out_are_told_apart() -> None:
+    (counters, devices) = published()
+    whole = [d for d in devices.spec.devices if "7g40gb" in d.name]
+    rest = tuple(d for d in devices.spec.devices if d not in whole)
+
+    def fits(*shown: object) -> FitView:
+        spec = msgspec.structs.replace(devices.spec, devices=(*rest, *shown))
+        return fit(only_gpu((counters, msgspec.structs.replace(devices, spec=spec))), "7g.40gb")
+
+    assert fits() == FitView("7g.40gb", 0, NOT_PUBLISHED)
+    taint = DeviceTaint("aliquot.dev/hidden", "NoSchedule")
+    assert fits(*(msgspec.structs.replace(d, taints=(taint,)) for d in whole)).reason.endswith("aliquot.dev/hidden")
+
+
+def test_a_pool_that_the_scheduler_skips_or_overcommits_is_a_problem() -> None:
+    slices = published()
+    (missing,) = gpu_pools(slices[1:], ())
+    assert missing.problems == ("incomplete: 1 of 2 slices of generation 1, so the scheduler skips the pool",)
+    (lost,) = gpu_pools(slices, (claim("train", "gpu-0-mig-9g"),))
+    assert lost.problems == (
+        "gpu-0-mig-9g is allocated and not published: the scheduler can give its room to another claim",
+    )
+
+
+def test_a_gpu_without_mig_is_free_or_allocated() -> None:
+    found = offered(factory.inventory("a2"))
+    slices = build_slices(Publication(found.devices, found.counter_sets), NAMING, "n1")
+    assert only_gpu(slices).fits == (FitView(WHOLE, 1),)
+    gpu = only_gpu(slices, claim("train", found.devices[0].name))
+    assert gpu.fits == (FitView(WHOLE, 0, "claim team/train has room that it needs"),)
