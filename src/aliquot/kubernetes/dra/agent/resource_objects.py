@@ -1,40 +1,16 @@
-"""ResourceSlices and ResourceClaims of ``resource.k8s.io/v1``, with the fields that the agent reads.
+"""ResourceClaims of ``resource.k8s.io/v1``, with the fields that the agent reads.
 
 Source: k8s.io/api resource/v1/types.go (Kubernetes 1.34 to 1.36).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
-
-GROUP = "resource.k8s.io"
-Spec = dict[str, Any]
-"""A part of a slice as JSON. Slices are compared with the wanted ones field by field."""
-
-
-class ResourceSlice(KubeObject, frozen=True):
-    """A part of a pool of devices."""
-
-    TYPE: ClassVar[ResourceType] = ResourceType(GROUP, "v1", "resourceslices", "ResourceSlice", namespaced=False)
-
-    spec: Spec = msgspec.field(default_factory=dict)
-
-    @property
-    def pool(self) -> str:
-        return str(self.spec.get("pool", {}).get("name", ""))
-
-    @property
-    def generation(self) -> int:
-        return int(self.spec.get("pool", {}).get("generation", 0))
-
-    @property
-    def devices(self) -> tuple[Spec, ...]:
-        return tuple(self.spec.get("devices") or ())
-
+from aliquot.kubernetes.dra.model.objects import GROUP
 
 class AllocationResult(ApiStruct, frozen=True):
     """A device that was allocated for a request."""

@@ -76,10 +76,17 @@ def next_publication(
         if (left := _leaving(device, now, blocked)) is not None
     ]
     kept = {name: before.get(name) or wanted[name] for name in allocated if name in before or name in wanted}
-    free = [device for device in desired.devices if device.name not in kept]
+    free = [_with_times(device, before.get(device.name)) for device in desired.devices if device.name not in kept]
     free = _with_room(free, before, [*kept.values(), *leaving], layout or SliceLayout())
     devices = (*free, *leaving, *(kept[name] for name in sorted(kept)))
     return Publication(devices, _counter_sets(desired.counter_sets, previous.counter_sets, devices))
+
+
+def _with_times(device: DraDevice, before: DraDevice | None) -> DraDevice:
+    """Return a device with the times that its taints have already, so that they are no difference."""
+    known = {(t.key, t.value, t.effect): t for t in before.taints} if before is not None else {}
+    taints = tuple(known.get((t.key, t.value, t.effect), t) if t.time_added is None else t for t in device.taints)
+    return msgspec.structs.replace(device, taints=taints) if taints != device.taints else device
 
 
 def _leaving(device: DraDevice, now: datetime, blocked: _Blocked) -> DraDevice | None:
