@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aliquot.metrics.labels import GPU, INSTANCE
-from aliquot.metrics.metric import AGENT, DASHBOARD, DEVICES, HOST, Metric, counter, gauge, histogram, info
+from aliquot.metrics.metric import AGENT, CLAIMS, DASHBOARD, DEVICES, HOST, Metric, counter, gauge, histogram, info
 
-OBSERVERS = (AGENT, DEVICES, HOST)
-CHANGERS = (AGENT, DEVICES, DASHBOARD)
+OBSERVERS = (AGENT, DEVICES, CLAIMS, HOST)
+CHANGERS = (AGENT, DEVICES, CLAIMS, DASHBOARD)
 
 NODE: tuple[Metric, ...] = (
     gauge("aliquot_gpus", "GPUs of the node", OBSERVERS, ("Hostname",)),
@@ -16,9 +16,9 @@ NODE: tuple[Metric, ...] = (
     gauge("aliquot_drift", "differences from the desired state, 0 of kind none; absent without a desired state",
           OBSERVERS, ("Hostname", "kind")),
     gauge("aliquot_wish_blocked", "GPUs whose desired state is blocked, by the blocking rule; absent if none is",
-          (AGENT, DEVICES), ("Hostname", "rule")),
+          (AGENT, DEVICES, CLAIMS), ("Hostname", "rule")),
     gauge("aliquot_unhealthy_devices", "GPUs and instances that get no new work because of an error (Xid)",
-          (AGENT, DEVICES), ("Hostname",)),
+          (AGENT, DEVICES, CLAIMS), ("Hostname",)),
 )  # fmt: skip
 
 GPUS: tuple[Metric, ...] = (
@@ -73,7 +73,7 @@ CHANGES: tuple[Metric, ...] = (
               CHANGERS, ("step",)),
     counter("aliquot_change_failures_total", "changes that failed or were refused, by error code",
             CHANGERS, ("code",)),
-    counter("aliquot_change_retries_total", "attempts after a failed one", (AGENT, DEVICES)),
+    counter("aliquot_change_retries_total", "attempts after a failed one", (AGENT, DEVICES, CLAIMS)),
     counter("aliquot_acts_total", "completed acts, including those of a rollback",
             CHANGERS, ("act", "profile")),
     counter("aliquot_held_refusals_total", "changes refused or interrupted because a device was held", CHANGERS),

@@ -6,11 +6,12 @@ import msgspec
 
 GAUGE, COUNTER, HISTOGRAM, INFO = TYPES = ("gauge", "counter", "histogram", "info")
 
-AGENT, DEVICES, HOST = "agent", "devices agent", "metrics"
+AGENT, DEVICES, CLAIMS, HOST = "agent", "devices agent", "claim agent", "metrics"
 CONTROLLER, SLURM, DASHBOARD = "controller", "Slurm controller", "dashboard"
 PROCESSES = {
     AGENT: "`aliquot agent`",
     DEVICES: "`aliquot agent --devices`",
+    CLAIMS: "`aliquot agent --claims`",
     HOST: "`aliquot metrics`",
     CONTROLLER: "`aliquot controller`",
     SLURM: "`aliquot slurm controller`",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.metrics.metric import (
     AGENT,
+    CLAIMS,
     CONTROLLER,
     DASHBOARD,
     DEVICES,
@@ -17,7 +18,7 @@ from aliquot.metrics.metric import (
     info,
 )
 
-_A, _D, _C, _S, _W = (AGENT,), (DEVICES,), (CONTROLLER,), (SLURM,), (DASHBOARD,)
+_A, _D, _R, _C, _S, _W = (AGENT,), (DEVICES,), (CLAIMS,), (CONTROLLER,), (SLURM,), (DASHBOARD,)
 _REQUEST = ("verb", "resource", "status")
 
 EVERY = (info("aliquot_build_info", "the version that runs", tuple(PROCESSES), ("version",)),)
@@ -31,7 +32,7 @@ HOSTS = (
 AGENTS: tuple[Metric, ...] = (
     gauge("aliquot_state_files_unreadable",
           "files of the state directory that cannot be parsed, including those set aside, until they are removed",
-          (AGENT, DEVICES, HOST), ("node", "kind")),
+          (AGENT, DEVICES, CLAIMS, HOST), ("node", "kind")),
     gauge("aliquot_agent_state", "1 for the state that the node is in: pending, rebooting, success, failed",
           _A, ("node", "state")),
     counter("aliquot_agent_applies_total", "applies, by outcome", _A, ("node", "outcome")),
@@ -54,6 +55,20 @@ AGENTS: tuple[Metric, ...] = (
           "age of the oldest running driver call; 0 while none runs", _D, ("node",)),
     gauge("aliquot_devices_vgpus", "vGPUs that exist; aliquot_vgpus has more labels", _D, ("node", "type")),
     gauge("aliquot_devices_unmet", "objects that differ from their desired state", _D, ("node", "kind")),
+    gauge("aliquot_claims_state", "1 for the state of the agent: working, waiting", _R, ("node", "state")),
+    counter("aliquot_claims_looks_total", "observations of GPUs and claims", _R, ("node",)),
+    counter("aliquot_claims_applies_total", "changes of GPUs for claims, by outcome", _R, ("node", "outcome")),
+    histogram("aliquot_claims_apply_seconds", "duration of these changes", _R),
+    counter("aliquot_claims_api_requests_total", "requests to the API server", _R, _REQUEST),
+    gauge("aliquot_claims_driver_call_seconds",
+          "age of the oldest running driver call; 0 while none runs", _R, ("node",)),
+    gauge("aliquot_claims_prepared", "prepared ResourceClaims", _R, ("node",)),
+    gauge("aliquot_claims_lost", "prepared ResourceClaims whose device does not exist now", _R, ("node",)),
+    counter("aliquot_claims_prepares_total", "answers to kubelet about a claim: prepared, failed",
+            _R, ("node", "outcome")),
+    histogram("aliquot_claims_prepare_seconds", "duration from kubelet's call to the answer", _R),
+    gauge("aliquot_claims_published_devices", "devices in the node's ResourceSlices", _R, ("node",)),
+    counter("aliquot_claims_slice_writes_total", "writes of ResourceSlices", _R, ("node",)),
 )  # fmt: skip
 
 CONTROLLERS: tuple[Metric, ...] = (

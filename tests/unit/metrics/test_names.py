@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from aliquot.dashboard.page_metrics import DashboardMetrics as DashboardFigures
 from aliquot.kubernetes.controller.metrics import ControllerStateCollector
+from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
 from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.controller.pending_pods import PendingPodCounts
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
@@ -24,7 +25,7 @@ from aliquot.metrics.fleet_metrics import FleetCollector
 from aliquot.metrics.gpu_samples import GpuCollector
 from aliquot.metrics.host_exporter import HostExporter
 from aliquot.metrics.labels import MEANINGS
-from aliquot.metrics.metric import AGENT, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
+from aliquot.metrics.metric import AGENT, CLAIMS, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
 from aliquot.metrics.registry import NAMES, STANDARD, TABLE
 from aliquot.node.connect import Connection
 from aliquot.slurm.controller.metrics import SlurmMetrics
@@ -81,6 +82,7 @@ def looker(registry: CollectorRegistry) -> Names:
 PAGES: dict[str, Callable[[], Names]] = {
     AGENT: lambda: looker(LabelAgentMetrics("n").page.registry),
     DEVICES: lambda: looker(DevicesAgentMetrics("n").page.registry),
+    CLAIMS: lambda: looker(ClaimAgentMetrics("n").page.registry),
     HOST: lambda: looker(HostExporter("n", "n", unused).page.registry),
     CONTROLLER: lambda: reported(
         ControllerMetrics().registry,

@@ -1,0 +1,158 @@
+"""Assembly of the claim agent, and its orderly shutdown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from aliquot.core.model import xids
+from aliquot.core.model.inventory import Inventory
+from aliquot.foundation import driver_calls
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.informer import Informer
+from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
+from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
+from aliquot.kubernetes.dra.agent.claim_types import ClaimService, DeviceFinder
+from aliquot.kubernetes.dra.agent.loop import BuildPublication, ClaimAgentLoop, ClaimKeeper, NodeSlices
+from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
+from aliquot.kubernetes.dra.agent.other_driver import refuse_other_socket
+from aliquot.kubernetes.dra.agent.preparer import CdiNames, ClaimPreparer, PreparedNode
+from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
+from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import node_document as document
+from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions, AgentRole
+from aliquot.kubernetes.node_agent.agent_run import Job, run_agent
+from aliquot.kubernetes.node_agent.event_writer import EventWriter
+from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
+
+ROLE = AgentRole("claim agent", "aliquot agent --claims", document.GPUS, resources="nvidia.com/")
+
+
+class ClaimServer(Protocol):
+    """The sockets on which kubelet finds the driver."""
+
+    async def start(self, service: ClaimService) -> None: ...
+
+    async def close(self) -> None:
+        """Stop serving. Does nothing if it was not started."""
+        ...
+
+
+class DraDriver(msgspec.Struct, frozen=True, eq=False):
+    """The outside of a DRA driver: its names, its publication, and the way in which kubelet reaches it."""
+
+    name: str
+    """The name of the driver, such as ``gpu.aliquot.dev``."""
+    is_own_pool: Callable[[str], bool]
+    """Tells whether a pool belongs to this node."""
+    find: DeviceFinder
+    build: BuildPublication
+    server: ClaimServer
+    cdi: CdiNames
+
+
+class ClaimAgentOptions(AgentOptions, frozen=True, kw_only=True):
+    """Options of the claim agent."""
+
+    driver: DraDriver
+
+
+def run(options: ClaimAgentOptions) -> int:
+    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError if the start fails."""
+    return run_agent(ClaimAgent, options)
+
+
+class ClaimAgent:
+    """The parts of a claim agent."""
+
+    def __init__(self, options: ClaimAgentOptions) -> None:
+        self.options = options
+        driver = options.driver
+        self.metrics = ClaimAgentMetrics(options.node_name)
+        context = self.context = AgentContext(options, ROLE, self.metrics)
+        wanted, self.remarks = xids.policy(dict(os.environ))
+        self.hardware = GpuWorker(context.connect, wanted, self.metrics.changes.record_step, driver_calls.hangs_s())
+        wake = context.loop.wake
+        self.node = Informer(
+            Node, lambda _: wake(), name=options.node_name, relevant_part=lambda item: item.metadata.uid, log=log
+        )
+        self.claims = ClaimInformer(context.api, driver.name, driver.is_own_pool, wake)
+        self.publisher = SlicePublisher(context.api, options.node_name, driver.name, wake)
+        self.usage_sampler = UsageSampler(
+            self.hardware, context.uses, context.record_usage, sampling_interval_s(dict(os.environ))
+        )
+        self.preparer: ClaimPreparer | None = None
+        self._store: ClaimStore | None = None
+
+    async def start(self) -> tuple[Job, Sequence[Job]]:
+        """Start serving and watching. Return the agent's loop, and the jobs that run forever beside it.
+
+        Raises OtherDriverError if another driver of this name serves the node.
+        """
+        context, driver = self.context, self.options.driver
+        if self.options.kubelet_dir:
+            refuse_other_socket(self.options.kubelet_dir, driver.name)
+        await self._refuse_other_slices()
+        store = self._store = ClaimStore(context.directories[1])
+        node = PreparedNode(self.hardware, driver.find, context.boot, context.uses)
+        preparer = self.preparer = ClaimPreparer(
+            node, store, self.claims, driver.cdi, changed=context.loop.wake, listener=self.metrics
+        )
+        await driver.server.start(preparer)
+        keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), context.boot)
+        slices = NodeSlices(self.node, self.claims, self.publisher, driver.build)
+        loop = ClaimAgentLoop(context.loop, self.hardware, keeper, slices, self.metrics, self._update_document)
+        events = EventWriter(context.api, names.FIELD_MANAGER, self.options.node_name)
+        followed = (self.node, self.claims.claims, self.publisher.slices)
+        return loop.run(), (
+            *(informer.follow(context.api) for informer in followed),
+            self.hardware.watch(context.loop.wake),
+            self.usage_sampler.run(),
+            *context.reports(lambda: next(iter(self.node.items), None), events.warn),
+        )
+
+    async def close(self) -> None:
+        """Stop serving, and let the change that runs end."""
+        await self.options.driver.server.close()
+        if self.preparer is not None:
+            await self.preparer.close()
+        await self.usage_sampler.close()
+
+    async def _refuse_other_slices(self) -> None:
+        """Read the slices once, because an agent that starts must know whose they are. Raises OtherDriverError."""
+        try:
+            await self.publisher.read_again()
+        except ApiError as error:
+            log.warning("%s: claims that are already prepared are served meanwhile", error.one_line)
+
+    def _update_document(self, inventory: Inventory) -> None:
+        node = next(iter(self.node.items), None)
+        if node is None:
+            return
+        named = msgspec.structs.replace(inventory, node=node.name)
+        runs = self.hardware.past_runs
+        usage = self.context.last_usage.current_usage(inventory, runs)
+        found = document.NodeDocument(inventory=named, pod=self.context.pod, usage=usage, past_runs=tuple(runs))
+        self.context.document_publisher.update(found, node.metadata.uid)
+
+    @property
+    def problem(self) -> str:
+        """Reason why the agent is not ready: unread objects, a failed cycle, or a record that cannot be written."""
+        unwritten = self._store.problem if self._store is not None else ""
+        return unwritten or self.context.loop.error
+
+    @property
+    def status(self) -> str:
+        """Text for the readiness page of an agent that is ready."""
+        records = self._store.records if self._store is not None else None
+        prepared = len(records.claims) if records is not None else 0
+        lost = len(self.preparer.missing) if self.preparer is not None else 0
+        more = f", {lost} of them without their device" if lost else ""
+        return f"ok: {prepared} claims are prepared{more}"
