@@ -1,0 +1,137 @@
+"""The claim agent on a simulated node: real worker, engine, lock and record, without an API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aliquot.errors import AliquotError
+from aliquot.kubernetes.dra.agent.claim_types import ClaimService, OtherDriverError, PreparedClaim
+from aliquot.kubernetes.dra.agent.main import ClaimAgent, ClaimAgentOptions, DraDriver
+from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim, ResourceSlice
+from aliquot.kubernetes.node_agent.agent_run import AgentRun
+from aliquot.node.connect import connect
+from aliquot.sim import lifecycle as control
+from unit.kubernetes.dra.agent.bench import Cdi, claim, find
+from unit.kubernetes.dra.agent.slices import Wanted, content
+from unit.kubernetes.dra.agent.test_claim_informer import DRIVER, made
+
+SMALL = claim("train", "gpu-0-mig-1g.5gb-4", uid="u1").reference
+ALLOCATED = made(("r0", "n-aliquot", "gpu-0-mig-1g.5gb-4"))
+
+
+class Sockets:
+    """Kubelet's side. ``play`` runs once the agent serves, then the agent is stopped."""
+
+    def __init__(self, play: Any) -> None:
+        self.play = play
+        self.stop: Any = None
+        self.closed = 0
+        self.task: asyncio.Task[None] | None = None
+
+    async def start(self, service: ClaimService) -> None:
+        async def play() -> None:
+            try:
+                await self.play(service)
+            finally:
+                self.stop()
+
+        self.task = asyncio.create_task(play())
+
+    async def close(self) -> None:
+        self.closed += 1
+        if self.task is not None:
+            await self.task
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("ALIQUOT_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
+    monkeypatch.setenv("ALIQUOT_USAGE_SECONDS", "0")
+    control.start(str(tmp_path), "dgx-a100", "machine")
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    config = {
+        "current-context": "c",
+        "clusters": [cluster],
+        "contexts": [context],
+        "users": [{"name": "u", "user": {}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    yield tmp_path
+    control.stop(str(tmp_path))
+
+
+def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
+    sockets = Sockets(play)
+    driver = DraDriver(DRIVER, lambda pool: True, find, lambda offer: Wanted(content("a")), sockets, Cdi())
+    found = ClaimAgent(
+        ClaimAgentOptions(
+            node_name="n1",
+            holders=(),
+            node="machine",
+            kubeconfig=str(state / "config"),
+            kubelet_dir="",
+            port=-1,
+            driver=driver,
+        )
+    )
+    sockets.stop = found.context.loop.stop
+    return found, sockets
+
+
+def test_claims_are_prepared_and_known_to_the_next_agent(state: Path) -> None:
+    answers: list[Mapping[str, PreparedClaim | AliquotError]] = []
+
+    async def first(service: ClaimService) -> None:
+        answers.append(await service.prepare([SMALL]))  # the API server does not answer
+        server: Any = SimpleNamespace(get=_get)
+        made_agent.claims._api = server
+        answers.append(await service.prepare([SMALL]))
+
+    async def second(service: ClaimService) -> None:
+        answers.append(await service.prepare([SMALL]))
+
+    made_agent, sockets = agent(state, first)
+    assert asyncio.run(AgentRun(made_agent).run()) == 0
+    assert sockets.closed == 1
+    assert isinstance(answers[0]["u1"], AliquotError)
+    assert isinstance(answers[1]["u1"], PreparedClaim)
+    assert made_agent.problem
+    with connect("machine") as node:
+        gpu = node.backend.read().gpus[0]
+        assert [(i.profile, i.placement) for i in gpu.instances] == [("1g.5gb", "4:1")]
+        assert gpu.mig.current == "enabled"
+
+    next_agent, _ = agent(state, second)
+    assert asyncio.run(AgentRun(next_agent).run()) == 0
+    assert answers[2] == answers[1]
+    assert next_agent.status == "ok: 1 claims are prepared"
+
+
+async def _get(kind: object, name: str, namespace: str) -> ResourceClaim:
+    return ALLOCATED
+
+
+def test_it_does_not_start_beside_slices_of_another_driver(state: Path) -> None:
+    async def never(service: ClaimService) -> None:
+        raise AssertionError("it serves")
+
+    made_agent, sockets = agent(state, never)
+    foreign = ResourceSlice(metadata=ALLOCATED.metadata, spec={"driver": DRIVER, "pool": {"name": "n1"}})
+
+    async def snapshot(*_: object) -> object:
+        return SimpleNamespace(items=(foreign,))
+
+    server: Any = SimpleNamespace(snapshot=snapshot, selection=lambda *_, **__: None)
+    made_agent.publisher._api = server
+    with pytest.raises(OtherDriverError, match="another DRA driver publishes"):
+        asyncio.run(AgentRun(made_agent).run())
+    assert sockets.closed == 1
