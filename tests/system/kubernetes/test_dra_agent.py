@@ -12,22 +12,28 @@ from typing import Any
 import pytest
 
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.dra.agent.claim_types import ClaimService, OtherDriverError, PreparedClaim
 from aliquot.kubernetes.dra.agent.main import ClaimAgent, ClaimAgentOptions, DraDriver
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim, ResourceSlice
+from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
+from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.naming import DriverNaming
+from aliquot.kubernetes.dra.model.objects import ResourceSlice
+from aliquot.kubernetes.dra.model.ranking import PublishPolicy
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, PreparedClaim
+from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 from aliquot.kubernetes.node_agent.agent_run import AgentRun
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
-from unit.kubernetes.dra.agent.bench import Cdi, claim, find
-from unit.kubernetes.dra.agent.slices import Wanted, content
+from unit.kubernetes.dra.agent.bench import Cdi, claim
 from unit.kubernetes.dra.agent.test_claim_informer import DRIVER, made
 
-SMALL = claim("train", "gpu-0-mig-1g.5gb-4", uid="u1").reference
-ALLOCATED = made(("r0", "n-aliquot", "gpu-0-mig-1g.5gb-4"))
+SMALL = claim("train", "gpu-0-mig-1g5gb-19-4", uid="u1").reference
+ALLOCATED = made(("r0", "n-aliquot", "gpu-0-mig-1g5gb-19-4"))
 
 
 class Sockets:
     """Kubelet's side. ``play`` runs once the agent serves, then the agent is stopped."""
+
+    problem = ""
 
     def __init__(self, play: Any) -> None:
         self.play = play
@@ -71,7 +77,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
     sockets = Sockets(play)
-    driver = DraDriver(DRIVER, lambda pool: True, find, lambda offer: Wanted(content("a")), sockets, Cdi())
+    devices = NodeDevices("n", DriverNaming(DRIVER), PublishPolicy())
+    driver = DraDriver(devices, sockets, Cdi())
     found = ClaimAgent(
         ClaimAgentOptions(
             node_name="n1",
@@ -106,7 +113,7 @@ def test_claims_are_prepared_and_known_to_the_next_agent(state: Path) -> None:
     assert isinstance(answers[1]["u1"], PreparedClaim)
     assert made_agent.problem
     with connect("machine") as node:
-        gpu = node.backend.read().gpus[0]
+        gpu = next(each for each in node.backend.read().gpus if each.minor == 0)
         assert [(i.profile, i.placement) for i in gpu.instances] == [("1g.5gb", "4:1")]
         assert gpu.mig.current == "enabled"
 
@@ -125,7 +132,7 @@ def test_it_does_not_start_beside_slices_of_another_driver(state: Path) -> None:
         raise AssertionError("it serves")
 
     made_agent, sockets = agent(state, never)
-    foreign = ResourceSlice(metadata=ALLOCATED.metadata, spec={"driver": DRIVER, "pool": {"name": "n1"}})
+    foreign = ResourceSlice(metadata=ALLOCATED.metadata)
 
     async def snapshot(*_: object) -> object:
         return SimpleNamespace(items=(foreign,))

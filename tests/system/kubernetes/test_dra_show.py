@@ -9,7 +9,8 @@ import pytest
 
 from aliquot.cli.main import main
 from support.cluster import Cluster
-from unit.kubernetes.dra.view.test_pools import NAMING, POOL, published
+from unit.kubernetes.dra.model.nodes import NAMING
+from unit.kubernetes.dra.view.test_pools import POOL, published
 
 TRAIN = "gpu-0-mig-3g20gb-9-4"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

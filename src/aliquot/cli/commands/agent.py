@@ -11,6 +11,8 @@ from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
+    from aliquot.cdi.options import CdiOptions
+    from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions
     from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
     from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
     from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions as DevicesOptions
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 def run(args: Args) -> int:
     """Run the agent until SIGTERM."""
+    if args.devices and args.claims:
+        raise UsageError("--devices and --claims are two agents: start one for each", next_step="aliquot help agent")
     if not args.node_name:
         raise UsageError("the agent needs the node's name in the cluster", next_step="aliquot agent --node-name NAME")
     try:
@@ -27,6 +31,12 @@ def run(args: Args) -> int:
             options = _devices(args)
             tune_gc()
             return devices.run(options)
+        if args.claims:
+            from aliquot.kubernetes.dra.agent import main as claims
+
+            claim_options = _claims(args)
+            tune_gc()
+            return claims.run(claim_options)
         from aliquot.kubernetes.label_agent.agent import main as agent
     except ModuleNotFoundError as error:
         raise missing_library(error, "agent", "the agent") from error
@@ -48,8 +58,24 @@ def _devices(args: Args) -> DevicesOptions:
     )
 
 
+def _claims(args: Args) -> ClaimAgentOptions:
+    from aliquot.kubernetes.dra.agent.driver import DriverSettings, dra_driver
+    from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions
+
+    if not (args.kubelet_dir and args.cdi_dir):
+        raise UsageError(
+            "the claim agent needs --kubelet-dir and --cdi-dir: containers get their devices through them",
+            next_step="aliquot help agent",
+        )
+    settings = DriverSettings(
+        args.dra_driver, args.node_name, args.kubelet_dir, args.cdi_dir, args.dra_score, args.dra_mode_changes
+    )
+    pod_uid = os.environ.get("POD_UID", "")
+    return ClaimAgentOptions(driver=dra_driver(settings, _cdi_options(args), pod_uid), **_shared(args))
+
+
 def _shared(args: Args) -> dict[str, Any]:
-    """Return the options that both agents take."""
+    """Return the options that all agents take."""
     from aliquot.slurm.holders import jobs
 
     return {
@@ -86,9 +112,15 @@ def _setup(args: Args) -> AgentSetup:
 
 
 def _options(args: Args) -> LabelAgentOptions:
+    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+
+    options = _cdi_options(args)
+    return LabelAgentOptions(setup=_setup(args), cdi_dir=args.cdi_dir, cdi_options=options, **_shared(args))
+
+
+def _cdi_options(args: Args) -> CdiOptions:
     from aliquot.cdi.options import CdiOptions
     from aliquot.foundation.paths import state_dir
-    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
 
     simulated = ""
     if args.sim is not None:
@@ -96,5 +128,4 @@ def _options(args: Args) -> LabelAgentOptions:
 
         simulated = control.folder(state_dir(), args.sim)
     # MIG strategy none offers GPUs in MIG mode whole: the CDI files must have the names that the kubelet gets.
-    options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
-    return LabelAgentOptions(setup=_setup(args), cdi_dir=args.cdi_dir, cdi_options=options, **_shared(args))
+    return CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)

@@ -105,6 +105,33 @@ AGENT = CliCommand(
             kind="flag",
         ),
         CommandOption(
+            "--claims",
+            help="serve ResourceClaims (DRA): create each device when a pod needs it, instead of following the label",
+            kind="flag",
+        ),
+        CommandOption(
+            "--dra-driver",
+            help="with --claims: the name of the driver; gpu.nvidia.com serves in place of NVIDIA's",
+            metavar="NAME",
+            default="gpu.aliquot.dev",
+            env="DRA_DRIVER",
+        ),
+        CommandOption(
+            "--dra-score",
+            help="with --claims: which placements the scheduler is offered first",
+            choices=("fragmentation", "keep-whole-gpus", "first-fit"),
+            default="fragmentation",
+            env="DRA_SCORE",
+        ),
+        CommandOption(
+            "--dra-mode-changes",
+            help="with --claims: whether a claim may change the MIG mode of an idle GPU; on A30 and A100 that needs a "
+            "reset of the GPU",
+            choices=("never", "without-reset", "any"),
+            default="without-reset",
+            env="DRA_MODE_CHANGES",
+        ),
+        CommandOption(
             "--driver",
             help="with --devices: where the programs of the GPU driver are; auto: in the driver pod if the node has "
             "one",
@@ -133,10 +160,11 @@ AGENT = CliCommand(
     text="One process replaces MIG manager, GPU feature discovery and the device plugin. It runs until SIGTERM, "
     "SIGHUP or Ctrl-C. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), the ConfigMap "
     "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices the agent keeps "
-    "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md.",
+    "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md. With --claims it is the node's DRA driver.",
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",
+        "aliquot agent --claims --node-name gpu-1",
         "aliquot agent --node-name laptop --sim dgx-a100 --kubeconfig ~/.kube/config",
     ),
 )

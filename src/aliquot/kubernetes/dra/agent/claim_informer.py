@@ -11,13 +11,11 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.kubernetes.client.informer import Informer
-from aliquot.kubernetes.dra.agent.claim_types import (
-    AllocatedClaim,
-    AllocatedDevice,
-    ClaimMismatchError,
-    ClaimReference,
-)
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError
 from aliquot.kubernetes.dra.agent.resource_objects import AllocationResult, ResourceClaim
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
+
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 
 
 class ClaimInformer:
@@ -47,12 +45,12 @@ class ClaimInformer:
         return self.claims.synced and not self.claims.absent and not self.claims.unavailable
 
     @property
-    def allocated(self) -> frozenset[tuple[str, str]] | None:
-        """Pools and names of the allocated devices of this node; None if they are not known now."""
+    def allocated(self) -> frozenset[str] | None:
+        """Names of the allocated devices of this node, other than by admin access; None if they are not known now."""
         if not self.current:
             return None
         found = (result for claim in self.claims.items for result in claim.results if self._is_ours(result))
-        return frozenset((result.pool, result.device) for result in found)
+        return frozenset(result.device for result in found if not result.admin_access)
 
     @property
     def uids(self) -> frozenset[str] | None:
@@ -98,4 +96,5 @@ class ClaimInformer:
         return AllocatedClaim(
             ClaimReference(meta.uid, meta.namespace, meta.name),
             tuple(AllocatedDevice(tuple(names), *key, shared[key]) for key, names in requests.items()),
+            meta.annotations.get(POD_CLAIM_ANNOTATION, ""),
         )

@@ -18,9 +18,11 @@ from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
 from aliquot.kubernetes.dra.agent.metrics import WAITING, WORKING, ClaimAgentMetrics
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
-from aliquot.kubernetes.dra.agent.slice_publisher import Publication, SlicePublisher
+from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
+from aliquot.kubernetes.dra.model.ranking import PublishedChoice
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
+from aliquot.node.holders.prepared_claims import CreatedInstance
 
 CHECK_S = 30.0
 """Longest time in seconds until a change by hand is found."""
@@ -30,13 +32,17 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """The state of a node from which its publication follows."""
 
     inventory: Inventory
-    allocated: frozenset[tuple[str, str]]
-    """Pools and names of the devices that claims have."""
+    allocated: frozenset[str]
+    """Names of the devices that claims have."""
     unhealthy: frozenset[str]
     """UUIDs of GPUs and MIG devices that must not be allocated."""
+    created: frozenset[CreatedInstance]
+    """The instances that were created for claims. Others stay, even if they are idle."""
+    published: frozenset[str]
+    """Names of the devices that are published now."""
 
 
-BuildPublication = Callable[[NodeOffer], Publication]
+ChooseDevices = Callable[[NodeOffer], PublishedChoice]
 
 
 class ReadableGpus(Protocol):
@@ -69,9 +75,9 @@ class ClaimKeeper(msgspec.Struct, frozen=True, eq=False):
         await self.preparer.restore()
 
     @property
-    def devices(self) -> frozenset[tuple[str, str]]:
-        """Pools and names of the devices of prepared claims."""
-        return frozenset((d.pool, d.device) for claim in self.store.records.claims for d in claim.devices)
+    def devices(self) -> frozenset[str]:
+        """Names of the devices of prepared claims, other than by admin access."""
+        return frozenset(d.device for claim in self.store.records.claims for d in claim.devices if not d.shared)
 
 
 class NodeSlices(msgspec.Struct, frozen=True, eq=False):
@@ -80,7 +86,7 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
     node: Informer[Node]
     claims: ClaimInformer
     publisher: SlicePublisher
-    build: BuildPublication
+    choose: ChooseDevices
 
     @property
     def unread(self) -> str:
@@ -91,17 +97,14 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
             return self.publisher.problem or "the ResourceSlices are not read yet"
         return ""
 
-    async def publish(
-        self, inventory: Inventory, unhealthy: frozenset[str], prepared: frozenset[tuple[str, str]]
-    ) -> float | None:
-        """Write what differs. Return the seconds until the next write is due, None if none is.
-
-        ``prepared`` are pools and names of the devices that prepared claims have. Raises AliquotError.
-        """
+    async def publish(self, inventory: Inventory, unhealthy: frozenset[str], keeper: ClaimKeeper) -> float | None:
+        """Write what differs. Return the seconds until the next write is due, None if none is. Raises AliquotError."""
         allocated = self.claims.allocated
-        offer = NodeOffer(inventory, (allocated or frozenset()) | prepared, unhealthy)
-        known = None if allocated is None else allocated | prepared
-        return await self.publisher.publish(self.build(offer), known, self.node.items[0])
+        taken = (allocated or frozenset()) | keeper.devices
+        published = frozenset(device.name for device in self.publisher.published.devices)
+        created = frozenset(keeper.store.records.created)
+        chosen = self.choose(NodeOffer(inventory, taken, unhealthy, created, published))
+        return await self.publisher.publish(chosen, None if allocated is None else taken, self.node.items[0])
 
 
 class ClaimAgentLoop:
@@ -145,7 +148,7 @@ class ClaimAgentLoop:
         if unread := self._slices.unread:
             self._loop.error = unread
             return UNREAD_S
-        wait = await self._slices.publish(inventory, unhealthy, self._keeper.devices)
+        wait = await self._slices.publish(inventory, unhealthy, self._keeper)
         self._loop.error = ""
         return CHECK_S if wait is None else min(CHECK_S, wait)
 
@@ -153,7 +156,7 @@ class ClaimAgentLoop:
         publisher, lost = self._slices.publisher, self._keeper.preparer.missing
         self._metrics.record_claims(len(self._keeper.store.records.claims), len(lost))
         self._metrics.record_slices(
-            sum(len(each.devices) for each in publisher.slices.items), publisher.writes - self._writes
+            sum(len(each.spec.devices) for each in publisher.slices.items), publisher.writes - self._writes
         )
         self._writes = publisher.writes
         self._metrics.set_state(WAITING if self._loop.error or lost else WORKING)

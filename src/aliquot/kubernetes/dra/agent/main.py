@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -17,13 +17,13 @@ from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
-from aliquot.kubernetes.dra.agent.claim_types import ClaimService, DeviceFinder
-from aliquot.kubernetes.dra.agent.loop import BuildPublication, ClaimAgentLoop, ClaimKeeper, NodeSlices
+from aliquot.kubernetes.dra.agent.loop import ClaimAgentLoop, ClaimKeeper, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
-from aliquot.kubernetes.dra.agent.other_driver import refuse_other_socket
+from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.agent.preparer import CdiNames, ClaimPreparer, PreparedNode
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimService
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions, AgentRole
@@ -36,9 +36,14 @@ ROLE = AgentRole("claim agent", "aliquot agent --claims", document.GPUS, resourc
 
 
 class ClaimServer(Protocol):
-    """The sockets on which kubelet finds the driver."""
+    """The sockets on which kubelet finds the driver. ``problem`` is why kubelet does not use them; empty if it does."""
 
-    async def start(self, service: ClaimService) -> None: ...
+    @property
+    def problem(self) -> str: ...
+
+    async def start(self, service: ClaimService) -> None:
+        """Serve until ``close``. Raises OtherDriverError if another driver of this name serves the node."""
+        ...
 
     async def close(self) -> None:
         """Stop serving. Does nothing if it was not started."""
@@ -46,14 +51,9 @@ class ClaimServer(Protocol):
 
 
 class DraDriver(msgspec.Struct, frozen=True, eq=False):
-    """The outside of a DRA driver: its names, its publication, and the way in which kubelet reaches it."""
+    """The outside of a DRA driver: its devices, and the way in which kubelet and containers reach them."""
 
-    name: str
-    """The name of the driver, such as ``gpu.aliquot.dev``."""
-    is_own_pool: Callable[[str], bool]
-    """Tells whether a pool belongs to this node."""
-    find: DeviceFinder
-    build: BuildPublication
+    devices: NodeDevices
     server: ClaimServer
     cdi: CdiNames
 
@@ -83,8 +83,9 @@ class ClaimAgent:
         self.node = Informer(
             Node, lambda _: wake(), name=options.node_name, relevant_part=lambda item: item.metadata.uid, log=log
         )
-        self.claims = ClaimInformer(context.api, driver.name, driver.is_own_pool, wake)
-        self.publisher = SlicePublisher(context.api, options.node_name, driver.name, wake)
+        devices = driver.devices
+        self.claims = ClaimInformer(context.api, devices.naming.driver, devices.is_own_pool, wake)
+        self.publisher = SlicePublisher(context.api, options.node_name, devices.naming, wake, devices.layout)
         self.usage_sampler = UsageSampler(
             self.hardware, context.uses, context.record_usage, sampling_interval_s(dict(os.environ))
         )
@@ -97,17 +98,15 @@ class ClaimAgent:
         Raises OtherDriverError if another driver of this name serves the node.
         """
         context, driver = self.context, self.options.driver
-        if self.options.kubelet_dir:
-            refuse_other_socket(self.options.kubelet_dir, driver.name)
         await self._refuse_other_slices()
         store = self._store = ClaimStore(context.directories[1])
-        node = PreparedNode(self.hardware, driver.find, context.boot, context.uses)
+        node = PreparedNode(self.hardware, driver.devices.find, context.boot, context.uses)
         preparer = self.preparer = ClaimPreparer(
             node, store, self.claims, driver.cdi, changed=context.loop.wake, listener=self.metrics
         )
         await driver.server.start(preparer)
         keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), context.boot)
-        slices = NodeSlices(self.node, self.claims, self.publisher, driver.build)
+        slices = NodeSlices(self.node, self.claims, self.publisher, driver.devices.choose)
         loop = ClaimAgentLoop(context.loop, self.hardware, keeper, slices, self.metrics, self._update_document)
         events = EventWriter(context.api, names.FIELD_MANAGER, self.options.node_name)
         followed = (self.node, self.claims.claims, self.publisher.slices)
@@ -144,9 +143,9 @@ class ClaimAgent:
 
     @property
     def problem(self) -> str:
-        """Reason why the agent is not ready: unread objects, a failed cycle, or a record that cannot be written."""
+        """Reason why the agent is not ready: unread objects, a failed cycle, an unwritten record, or no kubelet."""
         unwritten = self._store.problem if self._store is not None else ""
-        return unwritten or self.context.loop.error
+        return unwritten or self.context.loop.error or self.options.driver.server.problem
 
     @property
     def status(self) -> str:

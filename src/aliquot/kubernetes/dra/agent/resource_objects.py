@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
-
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.dra.model.objects import GROUP
+
 
 class AllocationResult(ApiStruct, frozen=True):
     """A device that was allocated for a request."""

@@ -46,7 +46,7 @@ class SlicePublisher:
         self._layout = layout or SliceLayout()
         self._fields = {"spec.nodeName": node, "spec.driver": naming.driver}
         self.writes = 0
-        self.clock = lambda: datetime.now(UTC)
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.slices = Informer(
             ResourceSlice,
             lambda _: changed(),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.dra.agent.claim_types import ClaimReference
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 from aliquot.kubernetes.node_agent.pod_holders import Uses
 from aliquot.node.holders.prepared_claims import RecordedClaim
 

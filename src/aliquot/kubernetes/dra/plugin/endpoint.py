@@ -1,8 +1,8 @@
 """Endpoint of a DRA driver: its two sockets, which kubelet finds by looking into its directory of plugins.
 
-``run`` is level-triggered, as for device plugins. Every second it checks that both socket files are its own, and serves
-again if they are not. Kubelet then finds the new registration socket, and asks what it is. So a kubelet that restarts,
-that is installed later, or whose directory was emptied needs no special case.
+The endpoint is level-triggered, as for device plugins. Every second it checks that both socket files are its own, and
+serves again if they are not. Kubelet then finds the new registration socket, and asks what it is. So a kubelet that
+restarts, that is installed later, or whose directory was emptied needs no special case.
 """
 
 from __future__ import annotations
@@ -60,15 +60,16 @@ class DriverEndpoint:
     ``problem`` is the reason why kubelet does not have the driver now; empty if it has.
     """
 
-    def __init__(self, driver: str, paths: EndpointPaths, claims: ClaimService, poll_s: float = POLL_S) -> None:
+    def __init__(self, driver: str, paths: EndpointPaths, poll_s: float = POLL_S) -> None:
         self.health = HealthService()
         self._driver = driver
         self._paths = paths
         self._poll_s = poll_s
         self._wake = asyncio.Event()
         self._registration = RegistrationService(driver, paths.claims, self._wake.set)
-        self._claims = SocketServer(paths.claims, [ClaimsService(claims), ClaimsServiceV1Beta1(claims), self.health])
         self._registry = SocketServer(paths.registration, [self._registration])
+        self._claims: SocketServer | None = None
+        self._task: asyncio.Task[None] | None = None
         self._unserved = ""
         self._logged = ""
 
@@ -76,17 +77,34 @@ class DriverEndpoint:
     def problem(self) -> str:
         return self._unserved or self._registration.problem
 
-    async def serve(self) -> None:
+    async def start(self, service: ClaimService) -> None:
+        """Serve until ``close``, and keep the sockets in place. Raises OtherDriverError."""
+        handlers = [ClaimsService(service), ClaimsServiceV1Beta1(service), self.health]
+        self._claims = SocketServer(self._paths.claims, handlers)
+        await self._serve(self._claims)
+        self._task = asyncio.create_task(self._run(self._claims))
+
+    async def close(self) -> None:
+        """Stop serving, first the registration, so that kubelet makes no new calls."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._registry.close()
+        if self._claims is not None:
+            await self._claims.close()
+
+    async def _serve(self, claims: SocketServer) -> None:
         """Serve where a socket is missing or replaced.
 
         The claims' socket comes first: kubelet connects to it as soon as it finds the other one. Raises
         OtherDriverError if a driver of this name already serves the node.
         """
         try:
-            if not self._claims.owns_path:
+            if not claims.owns_path:
                 await self._refuse_other()
                 os.makedirs(os.path.dirname(self._paths.claims), mode=0o750, exist_ok=True)
-                await self._claims.listen()
+                await claims.listen()
             if not self._registry.owns_path:
                 await self._refuse_other()
                 await self._registry.listen()
@@ -97,12 +115,12 @@ class DriverEndpoint:
         else:
             self._unserved = ""
 
-    async def run(self) -> None:
+    async def _run(self, claims: SocketServer) -> None:
         """Keep the driver registered until cancelled. What is wrong is logged when it begins, changes or ends."""
         while True:
             self._wake.clear()
             try:
-                await self.serve()
+                await self._serve(claims)
             except OtherDriverError as error:
                 self._unserved = error.one_line
             if self.problem != self._logged:
@@ -112,11 +130,6 @@ class DriverEndpoint:
                 else:
                     log.info("kubelet has the DRA driver %s", self._driver)
             await wait_for_event(self._wake, self._poll_s)
-
-    async def close(self) -> None:
-        """Stop serving, first the registration, so that kubelet makes no new calls."""
-        await self._registry.close()
-        await self._claims.close()
 
     async def _refuse_other(self) -> None:
         own = self._paths.registration if self._registry.owns_path else ""

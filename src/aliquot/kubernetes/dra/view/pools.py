@@ -16,7 +16,7 @@ from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.slices import read_publication
 
 WHOLE = "whole GPU"
-NOT_PUBLISHED = "it fits, but the node does not publish it now"
+NOT_PUBLISHED = "the node does not publish it now: what is not a claim may have its room"
 
 Counts = Mapping[str, int]
 
@@ -193,7 +193,7 @@ def _reason(
         return NOT_PUBLISHED
     fewest = _fewest_blockers(places, claimed, totals)
     if not fewest:
-        return "instances that no claim has take its room"
+        return NOT_PUBLISHED
     names = sorted({f"claim {who[name]}" for name in fewest})
     return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} room that it needs"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,27 +12,21 @@ from aliquot.kubernetes.client.client import ObjectSelection
 from aliquot.kubernetes.client.codec import ObjectList
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceSlice, Spec
-from aliquot.kubernetes.dra.agent.slice_changes import SliceContent
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
+from aliquot.kubernetes.dra.model.objects import ResourceSlice
+from aliquot.kubernetes.dra.model.ranking import PublishedChoice
+from support import factory
+from unit.kubernetes.dra.model.nodes import A100, NAMING, offered
 
-POOL, DRIVER = "n1-aliquot", "gpu.aliquot.dev"
 NODE = Node(metadata=ObjectMeta(name="n1", uid="node-uid"))
+OFFER = offered(factory.inventory(A100, enabled=True))
+NAMES = [device.name for device in OFFER.devices]
 
 
-def device(name: str, **more: Any) -> Spec:
-    return {"name": name, "attributes": {"profile": {"string": "1g.5gb"}}, **more}
-
-
-def content(*names: str, pool: str = POOL, counters: Sequence[str] = ()) -> SliceContent:
-    return SliceContent(pool, tuple(map(device, names)), tuple({"name": each, "counters": {}} for each in counters))
-
-
-class Wanted:
-    """A publication."""
-
-    def __init__(self, *slices: SliceContent) -> None:
-        self.slices = slices
+def choice(*numbers: int, **more: Any) -> PublishedChoice:
+    """Return a choice of these devices of an A100; ``more`` are fields of all of them."""
+    devices = (msgspec.structs.replace(OFFER.devices[n], **more) for n in numbers)
+    return PublishedChoice(tuple(devices), OFFER.counter_sets)
 
 
 class SliceServer:
@@ -79,11 +74,12 @@ class SliceServer:
 
     def _put(self, plain: dict[str, Any], verb: str) -> ResourceSlice:
         self._version += 1
+        plain = msgspec.json.decode(msgspec.json.encode(plain))
         for each in plain["spec"].get("devices") or ():
             for taint in each.get("taints") or ():
                 taint.setdefault("timeAdded", "2026-11-28T00:00:00Z")
         plain["metadata"]["resourceVersion"] = str(self._version)
-        made = msgspec.convert(msgspec.json.decode(msgspec.json.encode(plain)), ResourceSlice)
+        made = msgspec.convert(plain, ResourceSlice)
         self.items[made.name] = made
         self.log.append(verb)
         self.check()
@@ -91,20 +87,20 @@ class SliceServer:
 
     def check(self) -> None:
         """Check what a scheduler sees at this moment."""
-        newest = max(each.generation for each in self.items.values())
-        seen = [each for each in self.items.values() if each.generation == newest]
-        names = [d["name"] for each in seen for d in each.devices]
+        newest = max(each.spec.pool.generation for each in self.items.values())
+        seen = [each for each in self.items.values() if each.spec.pool.generation == newest]
+        names = [device.name for each in seen for device in each.spec.devices]
         assert len(set(names)) == len(names), "a device is in two slices"
-        assert all(len(each.devices) <= 64 for each in seen)
-        if any(each.spec["pool"]["resourceSliceCount"] != len(seen) for each in seen):
+        assert all(len(each.spec.devices) <= 64 for each in seen)
+        if any(each.spec.pool.resource_slice_count != len(seen) for each in seen):
             self.holes += 1
         else:
             assert self.allocated <= set(names), "an allocated device is not published"
 
-    def devices(self, place: int = 0) -> list[str]:
-        """Return the names of a slice's devices, tainted ones with ``!``."""
-        found = sorted(self.items.values(), key=lambda each: each.name)[place].devices
-        return [d["name"] + "!" * bool(d.get("taints")) for d in found]
+    def devices(self) -> list[str]:
+        """Return the names of the devices in the scheduler's order, tainted ones with ``!``."""
+        slices = sorted(self.items.values(), key=lambda each: each.name)
+        return [d.name + "!" * bool(d.taints) for each in slices for d in each.spec.devices]
 
 
 class Bed:
@@ -112,21 +108,21 @@ class Bed:
 
     def __init__(self) -> None:
         self.server = SliceServer()
-        self.now = 100.0
+        self.now = datetime(2026, 11, 28, 12, tzinfo=UTC)
         self.restart()
 
     def restart(self) -> None:
-        self.publisher = SlicePublisher(self.server, "n1", DRIVER, lambda: None)  # type: ignore[arg-type]
+        self.publisher = SlicePublisher(self.server, "n1", NAMING, lambda: None)  # type: ignore[arg-type]
         self.publisher.clock = lambda: self.now
         for each in self.server.items.values():
             self.publisher.slices.record_write(None, each)
 
-    async def publish(
-        self, *wanted: SliceContent, allocated: Collection[str] | None = (), pool: str = POOL
-    ) -> float | None:
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def publish(self, wanted: PublishedChoice, allocated: Collection[str] | None = ()) -> float | None:
         self.server.allocated = frozenset(allocated or ())
-        taken = None if allocated is None else {(pool, name) for name in allocated}
-        return await self.publisher.publish(Wanted(*wanted), taken, NODE)
+        return await self.publisher.publish(wanted, allocated, NODE)
 
 
 def refusal(error: ApiError) -> Callable[[str], None]:

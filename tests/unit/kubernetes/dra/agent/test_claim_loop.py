@@ -17,9 +17,10 @@ from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.loop import CHECK_S, ClaimAgentLoop, ClaimKeeper, NodeOffer, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
+from aliquot.kubernetes.dra.model.ranking import PublishedChoice
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
 from unit.kubernetes.dra.agent.bench import Bench, claim, run
-from unit.kubernetes.dra.agent.slices import NODE, Bed, Wanted, content
+from unit.kubernetes.dra.agent.slices import NODE, Bed, choice
 
 SMALL = "gpu-0-mig-1g.5gb-4"
 
@@ -43,9 +44,9 @@ class Agent:
         slices = NodeSlices(self.node, self.claims, self.bed.publisher, self.build)
         self.loop = ClaimAgentLoop(self.agent_loop, hardware, keeper, slices, self.metrics, self.seen.append)
 
-    def build(self, offer: NodeOffer) -> Wanted:
+    def build(self, offer: NodeOffer) -> PublishedChoice:
         self.offers.append(offer)
-        return Wanted(content("a", "b"))
+        return choice(0, 1)
 
     def read_everything(self) -> None:
         self.node.apply(FullList((NODE,), "1"))
@@ -76,11 +77,11 @@ def test_an_idle_node_writes_nothing(agent: Agent) -> None:
     agent.read_everything()
     assert run(agent.loop.cycle()) == CHECK_S
     assert run(agent.loop.cycle()) == CHECK_S
-    assert (agent.bed.server.log, agent.agent_loop.error) == (["create"], "")
+    assert (agent.bed.server.log, agent.agent_loop.error) == (["create", "create"], "")
     assert len(agent.seen) == 2
     assert agent.offers[0].unhealthy == {"GPU-bad"}
     assert agent.figure("aliquot_claims_published_devices") == 2
-    assert agent.figure("aliquot_claims_slice_writes_total") == 1
+    assert agent.figure("aliquot_claims_slice_writes_total") == 2
 
 
 def test_a_prepared_claim_counts_as_allocated(agent: Agent) -> None:
@@ -88,7 +89,7 @@ def test_a_prepared_claim_counts_as_allocated(agent: Agent) -> None:
         await agent.bench.one(claim("train", SMALL))
         agent.read_everything()
         await agent.loop.cycle()
-        assert agent.offers[0].allocated == {("n-aliquot", SMALL)}
+        assert agent.offers[0].allocated == {SMALL}
         assert agent.figure("aliquot_claims_prepared") == 1
 
     run(story())

@@ -62,14 +62,11 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 async def served(folder: Path, claims: Any = None, **more: Any) -> AsyncIterator[DriverEndpoint]:
     """Run the endpoint below a kubelet's directory."""
     (folder / "plugins_registry").mkdir(exist_ok=True)
-    endpoint = DriverEndpoint(DRIVER, EndpointPaths.below(str(folder), DRIVER, **more), claims or Claims(), 0.02)
-    await endpoint.serve()
-    task = asyncio.create_task(endpoint.run())
+    endpoint = DriverEndpoint(DRIVER, EndpointPaths.below(str(folder), DRIVER, **more), 0.02)
+    await endpoint.start(claims or Claims())
     try:
         yield endpoint
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         await endpoint.close()
 
 
@@ -158,14 +155,12 @@ def test_sockets_that_kubelet_deletes_come_back(folder: Path) -> None:
 def test_it_waits_for_a_kubelet_that_is_installed_later(folder: Path) -> None:
     async def test() -> None:
         later = folder / "later"
-        endpoint = DriverEndpoint(DRIVER, EndpointPaths.below(str(later), DRIVER), Claims(), 0.02)
-        task = asyncio.create_task(endpoint.run())
+        endpoint = DriverEndpoint(DRIVER, EndpointPaths.below(str(later), DRIVER), 0.02)
+        await endpoint.start(Claims())
         await until(lambda: "plugins_registry" in endpoint.problem)
         (later / "plugins_registry").mkdir()
         await until(lambda: os.path.exists(endpoint._paths.registration))
         assert DRIVER in await DraKubelet(later).look()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         await endpoint.close()
 
     run(test)
@@ -176,16 +171,16 @@ def test_a_second_driver_of_the_name_is_refused_while_the_first_lives(folder: Pa
     async def test() -> None:
         paths = EndpointPaths.below(str(folder), DRIVER)
         async with served(folder, pod_uid=uid) as first:
-            second = DriverEndpoint(DRIVER, paths, Claims())
+            second = DriverEndpoint(DRIVER, paths)
             with pytest.raises(OtherDriverError, match=DRIVER) as caught:
-                await second.serve()
+                await second.start(Claims())
             assert first._paths.registration in caught.value.brief
             assert os.path.exists(first._paths.claims)
-            other = DriverEndpoint("gpu.other.dev", EndpointPaths.below(str(folder), "gpu.other.dev"), Claims())
-            await other.serve()
+            other = DriverEndpoint("gpu.other.dev", EndpointPaths.below(str(folder), "gpu.other.dev"))
+            await other.start(Claims())
             assert set(await DraKubelet(folder).look()) == {DRIVER, "gpu.other.dev"}
             await other.close()
-        await second.serve()
+        await second.start(Claims())
         assert DRIVER in await DraKubelet(folder).look()
         await second.close()
 

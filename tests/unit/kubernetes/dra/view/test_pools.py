@@ -77,14 +77,14 @@ def test_access_for_administration_takes_nothing() -> None:
     assert fit(gpu, "7g.40gb").count == 1
 
 
-def test_room_of_instances_without_a_claim_is_said_to_be_theirs() -> None:
+def test_room_that_is_taken_without_a_claim_is_not_published() -> None:
     inventory = holding(factory.with_instances(factory.inventory(A100, enabled=True), 0, "3g.20gb@0"))
     gpu = only_gpu(published(inventory))
-    assert fit(gpu, "7g.40gb").reason == "instances that no claim has take its room"
+    assert fit(gpu, "7g.40gb") == FitView("7g.40gb", 0, NOT_PUBLISHED)
     assert fit(gpu, "3g.20gb").count == 1
 
 
-def test_devices_that_are_tainted_or_left_out_are_told_apart() -> None:
+def test_devices_with_a_taint_differ_from_those_left_out() -> None:
     (counters, devices) = published()
     whole = [d for d in devices.spec.devices if "7g40gb" in d.name]
     rest = tuple(d for d in devices.spec.devices if d not in whole)

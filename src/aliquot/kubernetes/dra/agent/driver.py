@@ -1,0 +1,42 @@
+"""Assembly of a DRA driver from its settings."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from aliquot.cdi.options import CdiOptions
+from aliquot.kubernetes.dra.agent.main import DraDriver
+from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
+from aliquot.kubernetes.dra.model.naming import OWN_DRIVER, DriverNaming
+from aliquot.kubernetes.dra.model.offer import ModeChanges
+from aliquot.kubernetes.dra.model.ranking import PublishPolicy, ScoreName
+from aliquot.kubernetes.dra.plugin.claim_documents import ClaimDocuments
+from aliquot.kubernetes.dra.plugin.endpoint import DriverEndpoint, EndpointPaths
+
+METADATA = "device-metadata"
+"""The folder of metadata files below the driver's own, which kubelet's node has anyway."""
+
+
+class DriverSettings(msgspec.Struct, frozen=True):
+    """Settings of a DRA driver on a node."""
+
+    driver: str = OWN_DRIVER
+    node: str = ""
+    kubelet_dir: str = "/var/lib/kubelet"
+    cdi_dir: str = "/var/run/cdi"
+    score: ScoreName = "fragmentation"
+    mode_changes: ModeChanges = "without-reset"
+
+
+def dra_driver(settings: DriverSettings, cdi: CdiOptions, pod_uid: str = "") -> DraDriver:
+    """Return the driver. With ``pod_uid``, its sockets have names of their own during a rolling update."""
+    name = settings.driver
+    devices = NodeDevices(settings.node, DriverNaming(name), PublishPolicy(score=settings.score), settings.mode_changes)
+    metadata = os.path.join(settings.kubelet_dir, "plugins", name, METADATA)
+    return DraDriver(
+        devices,
+        DriverEndpoint(name, EndpointPaths.below(settings.kubelet_dir, name, pod_uid)),
+        ClaimDocuments(name, settings.cdi_dir, cdi, metadata, devices.attributes),
+    )

@@ -1,0 +1,92 @@
+"""The devices of a node under the names of a driver: what to publish, and which device a name means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.kubernetes.dra.agent.claim_types import DeviceLocation
+from aliquot.kubernetes.dra.agent.loop import NodeOffer
+from aliquot.kubernetes.dra.model.device import DraDevice
+from aliquot.kubernetes.dra.model.layout import SliceLayout
+from aliquot.kubernetes.dra.model.naming import OWN_DOMAIN, DriverNaming
+from aliquot.kubernetes.dra.model.objects import DeviceTaint
+from aliquot.kubernetes.dra.model.occupancy import find_occupancy
+from aliquot.kubernetes.dra.model.offer import ModeChanges, offered_devices
+from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy, choose_devices
+from aliquot.node.holders.prepared_claims import CreatedInstance
+
+UNHEALTHY_TAINT = f"{OWN_DOMAIN}/unhealthy"
+
+
+class NodeDevices:
+    """The devices of one node.
+
+    ``refusals`` has a sentence for each GPU that was not offered at the last choice, or only in part.
+    """
+
+    def __init__(
+        self, node: str, naming: DriverNaming, policy: PublishPolicy, mode_changes: ModeChanges = "without-reset"
+    ) -> None:
+        self.naming = naming
+        self.refusals: tuple[str, ...] = ()
+        self._pool = naming.pool(node)
+        self._policy = policy
+        self._mode_changes: ModeChanges = mode_changes
+        self._known: dict[str, DraDevice] = {}
+
+    @property
+    def layout(self) -> SliceLayout:
+        return self._policy.layout
+
+    def is_own_pool(self, pool: str) -> bool:
+        """Report whether a pool belongs to this node."""
+        return pool == self._pool or (self._policy.layout.pool_per_gpu and pool.startswith(f"{self._pool}-"))
+
+    def find(self, inventory: Inventory, pool: str, device: str) -> DeviceLocation | None:
+        """Return the place of a device, whether or not it is published now; None if the node has no such device."""
+        found = offered_devices(inventory, self.naming, mode_changes="any").device(device)
+        if found is None or not self.is_own_pool(pool):
+            return None
+        return DeviceLocation(found.gpu_uuid, found.profile, found.start)
+
+    def choose(self, node: NodeOffer) -> PublishedChoice:
+        """Return what to publish now.
+
+        An instance that was not created for a claim stays: a claim may get it as it is. Devices of an unhealthy GPU or
+        instance get a taint, which keeps new claims away.
+        """
+
+        def stays(gpu: Gpu, instance: GpuInstance) -> bool:
+            return CreatedInstance(gpu.uuid, instance.profile_id, instance.placement) not in node.created
+
+        offer = offered_devices(node.inventory, self.naming, mode_changes=self._mode_changes)
+        self.refusals = offer.refusals
+        self._known = {device.name: device for device in offer.devices}
+        occupancy = find_occupancy(node.inventory, offer, node.allocated, stays)
+        chosen = choose_devices(offer, occupancy, self._policy, node.published)
+        sick = frozenset(_unhealthy_gpus(node))
+        devices = tuple(_tainted(device) if device.gpu_uuid in sick else device for device in chosen.devices)
+        return msgspec.structs.replace(chosen, devices=devices)
+
+    def attributes(self, pool: str, device: str) -> Mapping[str, Any]:
+        """Return the attributes of a device, as a ResourceSlice has them."""
+        known = self._known.get(device)
+        return msgspec.to_builtins(known.attributes) if known is not None and self.is_own_pool(pool) else {}
+
+
+def _unhealthy_gpus(node: NodeOffer) -> set[str]:
+    """Return the UUIDs of GPUs that are unhealthy, or have an unhealthy instance: an XID seldom stays in one."""
+    return {
+        gpu.uuid
+        for gpu in node.inventory.gpus
+        if node.unhealthy & {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)}
+    }
+
+
+def _tainted(device: DraDevice) -> DraDevice:
+    taint = DeviceTaint(UNHEALTHY_TAINT, "NoSchedule")
+    return msgspec.structs.replace(device, taints=(*device.taints, taint))
