@@ -15,6 +15,7 @@ import pytest
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.kubernetes.client.object_base import ObjectMeta
+from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice, SliceDevice
 from aliquot.kubernetes.dra.model.occupancy import find_occupancy
@@ -48,6 +49,8 @@ class Cluster:
         self.claims: dict[str, float] = {}
         """Allocated devices, with the time since when."""
         self.past: list[tuple[float, frozenset[str]]] = [(-99.0, frozenset())]
+        self.hidden = 0
+        """How often a free device was tainted."""
         self.seen = {"slices": -99.0, "claims": -99.0}
 
     def see(self, what: str, late: float) -> float:
@@ -69,8 +72,8 @@ class Cluster:
         offer = offered_devices(self.node, self.naming)
         current = self.slices[-1][1]
         previous = read_publication(current.values())
-        published = [device.name for device in previous.devices]
-        desired = choose_devices(offer, find_occupancy(self.node, offer, allocated), self.policy, published)
+        # What is published already is not preferred, so that as many devices as possible are hidden.
+        desired = choose_devices(offer, find_occupancy(self.node, offer, allocated), self.policy)
         found = next_publication(previous, desired, allocated, START + timedelta(seconds=self.now), self.policy.layout)
         built = build_slices(found, self.naming, NODE, gpus=[g.pci for g in self.node.gpus], layout=self.policy.layout)
         assert find_faults(built, NODE) == ()
@@ -85,6 +88,7 @@ class Cluster:
             assert name in after, f"{name} is allocated and no longer published"
             if name in allocated and name in before:
                 assert after[name] == before[name], f"{name} is allocated and changed"
+        self.hidden += len(found.hidden.keys() - previous.hidden.keys())
         if writes.count:
             self.slices.append((self.now, state))
 
@@ -164,10 +168,11 @@ def history(cluster: Cluster, family: str, random: random.Random, steps: int) ->
 @pytest.mark.parametrize("seed", parts(4))
 @pytest.mark.parametrize("score", ["fragmentation", "first-fit"])
 def test_nothing_is_over_committed_and_nothing_allocated_disappears(score: ScoreName, seed: int) -> None:
-    # Few devices of each profile are published, so that many are hidden and shown again.
+    # There is room for few devices, so that free ones are hidden and shown again.
     family = "a100-40gb"
     node = factory.inventory("a100-sxm4-40gb*3", enabled=True)
-    cluster = Cluster(node, PublishPolicy(score, per_profile=2))
+    cluster = Cluster(node, PublishPolicy(score, per_profile=1, layout=SliceLayout(most_devices=26, reserve=4)))
     cluster.agent(0)
-    count = history(cluster, family, dice(f"publication {score} {seed}"), 250)
-    assert count > 30
+    random = dice(f"publication {score} {seed}")
+    assert history(cluster, family, random, 250) > 30
+    assert cluster.hidden > 30

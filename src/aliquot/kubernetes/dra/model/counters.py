@@ -27,6 +27,8 @@ ENGINE_COUNTERS = {
     "ofa": "ofa-engines",
 }
 """Counters by engine, with the names of NVIDIA's driver."""
+_EXCLUSIVE = 64
+"""What an excluding profile takes: more than a GPU can have instances. The larger it is, the more limits imply it."""
 
 Counters = Mapping[str, int]
 
@@ -99,7 +101,7 @@ def _limits(family: Family) -> Iterator[_Limit]:
     for number, rule in enumerate(family.rules):
         uses = _rule_uses(family, rule)
         if uses:
-            total = family.memory_slices if rule.kind == "excludes" else rule.count
+            total = _EXCLUSIVE if rule.kind == "excludes" else rule.count
             yield _Limit(f"{rule.kind}-{number}", total, uses)
     for profile in family.profiles:
         if profile.max_instances < _most_side_by_side(profile):
@@ -117,7 +119,7 @@ def _rule_uses(family: Family, rule: Rule) -> dict[int, int]:
         case "excludes":
             exceptions = {family.by_name[name].id for name in rule.exceptions if name in family.by_name}
             beside = {p.id: 1 for p in family.profiles if p.id not in exceptions}
-            return beside | dict.fromkeys(listed, family.memory_slices)
+            return beside | dict.fromkeys(listed, _EXCLUSIVE)
     return {}
 
 

@@ -3,7 +3,7 @@
 Left out are devices that cannot be allocated now. Of the others, each profile gets its best few. A warm instance comes
 first, then what the score prefers:
 
-- ``fragmentation``: the placement after which most placements of plain profiles stay free, as for plans.
+- ``fragmentation``: the placement that blocks the fewest free placements of plain profiles, large ones counted more.
 - ``keep-whole-gpus``: the fullest GPU first, so that empty ones stay empty.
 - ``first-fit``: GPUs by address, memory slices from the lowest.
 """
@@ -11,11 +11,13 @@ first, then what the score prefers:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal
 
 import msgspec
 
+from aliquot.core.model.catalog import Family
 from aliquot.core.model.placement import Placement
 from aliquot.core.planner.placement_table import PlacementTable, compiled_table
 from aliquot.kubernetes.dra.model.device import CounterSet, DraDevice
@@ -58,10 +60,17 @@ class PublishedChoice(msgspec.Struct, frozen=True):
 
 
 def fragmentation_score(room: GpuRoom, device: DraDevice) -> tuple[int, ...]:
-    """Prefer the device that costs the fewest free placements of plain profiles."""
+    """Prefer the device that takes the least from other profiles: the sizes of the free placements that it blocks."""
     if room.table is None or device.whole:
         return (0,)
-    return (room.table.headroom(room.mask) - room.table.headroom(room.mask | device.mask),)
+    lost = (size for mask, size in _plain_placements(room.table.family) if mask & device.mask and not mask & room.mask)
+    return (sum(lost),)
+
+
+@lru_cache(maxsize=64)
+def _plain_placements(family: Family) -> tuple[tuple[int, int], ...]:
+    """Return mask and size of every placement of plain profiles."""
+    return tuple((place.mask, place.size) for profile in family.plain_profiles for place in profile.placements)
 
 
 def whole_gpus_score(room: GpuRoom, device: DraDevice) -> tuple[int, ...]:
