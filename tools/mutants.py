@@ -39,6 +39,9 @@ COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.p
 BRANCHES = ("tests/contract/test_driver_branches.py",)
 SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
 SLOTS = ("tests/unit/slurm/node/test_slots_beside_jobs.py",)
+DRA_COUNTERS = ("tests/laws/oracle/test_dra_counters.py",)
+DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
+DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -963,6 +966,48 @@ MUTANTS = {
         "more_follows = self._received or ",
         "more_follows = ",
         ("tests/unit/foundation/test_http_server.py",),
+    ),
+    "dra-excludes": Mutant(
+        "DRA: the counter of an excluding profile admits it twice",
+        "kubernetes/dra/model/counters.py",
+        "dict.fromkeys(listed, _EXCLUSIVE)",
+        "dict.fromkeys(listed, 1)",
+        ("tests/unit/kubernetes/dra/model/test_counters.py",),
+    ),
+    "dra-implied": Mutant(
+        "DRA: a limit counts as implied if another one keeps it for one profile",
+        "kubernetes/dra/model/counters.py",
+        "scaled = all(",
+        "scaled = any(",
+        DRA_COUNTERS,
+    ),
+    "dra-grace": Mutant(
+        "DRA: a free device is removed as soon as its taint is written",
+        "kubernetes/dra/model/publication.py",
+        "GRACE_S = 5.0",
+        "GRACE_S = -5.0",
+        DRA_PUBLICATION,
+    ),
+    "dra-taint": Mutant(
+        "DRA: a free device is removed without a taint",
+        "kubernetes/dra/model/publication.py",
+        "    if blocked(device):",
+        "    if device:",
+        DRA_PUBLICATION,
+    ),
+    "dra-allocated": Mutant(
+        "DRA: an allocated device changes with its instance",
+        "kubernetes/dra/model/publication.py",
+        "before.get(name) or wanted[name]",
+        "wanted.get(name) or before[name]",
+        DRA_PUBLICATION,
+    ),
+    "dra-hole": Mutant(
+        "DRA: an allocated device is in no slice between two writes",
+        "kubernetes/dra/model/writes.py",
+        " or not lasting <= _devices(state)",
+        "",
+        DRA_WRITES,
     ),
 }
 
