@@ -38,14 +38,17 @@ def find_occupancy(
     offer: Offer,
     allocated: Collection[str],
     keeps: Callable[[Gpu, GpuInstance], bool] = lambda gpu, instance: False,
+    unhealthy: Collection[str] = (),
 ) -> Occupancy:
-    """Return what is taken. ``keeps`` reports whether an idle instance must stay."""
+    """Return what is taken. ``keeps`` reports whether an idle instance must stay. Nothing is free on ``unhealthy`` GPUs
+    (PCI addresses).
+    """
     claims = {device.place for device in offer.devices if device.name in allocated}
     known = {device.place for device in offer.devices}
     held: set[Place] = set()
     kept: set[Place] = set()
     idle: set[Place] = set()
-    closed: set[str] = set()
+    closed = set(unhealthy)
     no_whole: set[str] = set()
     for gpu in inventory.gpus:
         if (gpu.pci, -1, 0) in claims:  # whatever is on it belongs to the claim

@@ -93,8 +93,8 @@ def _refusal(gpu: Gpu, family: Family | None) -> str:
     """Return why a GPU is not offered; "" if it is."""
     if gpu.lost:
         return "it has fallen off the bus"
-    if gpu.passthrough or gpu.vgpus:
-        return "VMs have it"
+    if gpu.involves_vms:
+        return "VMs have it, or it is prepared for them"
     if gpu.minor < 0:
         return "its minor number, which is part of the device's name, is not known"
     if gpu.mig.enabled and family is None:

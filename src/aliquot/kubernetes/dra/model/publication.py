@@ -5,7 +5,8 @@ room twice (kubernetes#140802). Therefore:
 
 - An allocated device is published as it was, whatever happens to its GPU.
 - A free device is first tainted, so that no new claim gets it, and removed after ``GRACE_S``. A claim that got it in
-  the meantime shows up as allocated and keeps it.
+  the meantime shows up as allocated and keeps it. One that shows up even later brings it back: the scheduler writes an
+  allocation after it has bound the volumes of the pod.
 - A device that an allocated one blocks is removed at once, since nothing can get it.
 
 The state is in the slices: the taint says since when it is there.

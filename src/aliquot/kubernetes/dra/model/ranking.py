@@ -1,7 +1,7 @@
 """The devices that a node publishes, and their order: the scheduler takes the first one that fits.
 
-Left out are devices that cannot be allocated now. Of the others, each profile gets its best few. A warm instance comes
-first, then what the score prefers:
+Left out are devices that cannot be allocated now. Of the others, each profile gets its best few, and every whole GPU is
+published. A warm instance comes first, then what the score prefers:
 
 - ``fragmentation``: the placement that blocks the fewest free placements of plain profiles, large ones counted more.
 - ``keep-whole-gpus``: the fullest GPU first, so that empty ones stay empty.
@@ -48,7 +48,7 @@ class PublishPolicy(msgspec.Struct, frozen=True):
 
     score: ScoreName = "fragmentation"
     per_profile: int = 8
-    """Free devices of each profile, and whole GPUs, in each slice."""
+    """Free devices of each profile in each slice, unless more are published already."""
     layout: SliceLayout = SliceLayout()
 
 
@@ -96,7 +96,8 @@ def choose_devices(
 ) -> PublishedChoice:
     """Return what to publish: the best free devices, then all allocated ones by name.
 
-    A slice has room for a limited number of devices. If they do not all fit, every profile keeps at least its best.
+    A slice has room for a limited number of devices. Whole GPUs come first, since claims for all GPUs of a node are
+    common. If the others do not all fit, every profile keeps at least its best.
     Beyond the best few, devices that are ``published`` already are preferred: a change of their order is one write, and
     hiding one takes two.
     """
@@ -106,7 +107,9 @@ def choose_devices(
     for group in policy.layout.groups(device.pci for device in offer.devices):
         room = policy.layout.most_devices - policy.layout.reserve - sum(device.pci in group for device in allocated)
         ranked = _ranked(offer, occupancy, blocking, SCORES[policy.score], group)
-        free += _most_even([_preferred(each, policy.per_profile, published) for each in ranked], room)
+        whole = [one for each in ranked for one in each if one.device.whole]
+        parts = [_preferred(each, policy.per_profile, published) for each in ranked if not each[0].device.whole]
+        free += [*whole, *_most_even(parts, room - len(whole))]
     order = _profile_order(offer)
     free.sort(key=lambda each: (order(each.device), each.rank))
     return PublishedChoice((*(each.device for each in free), *allocated), offer.counter_sets)

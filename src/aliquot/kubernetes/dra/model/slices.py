@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 
 import msgspec
 
@@ -127,6 +128,7 @@ def _device(device: DraDevice) -> SliceDevice:
     return SliceDevice(device.name, device.attributes, capacity, takes, device.taints)
 
 
+@lru_cache(maxsize=1024)
 def quantity(name: str, count: int) -> QuantityValue:
     """Return a capacity as a quantity. Memory is in the largest binary unit that is exact, as the API server has it."""
     return QuantityValue(str(Quantity(Fraction(count), binary=name == "memory")))

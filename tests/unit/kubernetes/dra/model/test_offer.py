@@ -7,7 +7,7 @@ import pytest
 
 from aliquot.core.model import catalog
 from aliquot.core.model.facts import Facts, GpuFacts
-from aliquot.core.model.inventory import Gpu, Inventory, Mig, Vgpu
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig, Vgpu, VirtualFunction
 from aliquot.kubernetes.dra.model.attributes import BoardFacts, semantic_version
 from aliquot.kubernetes.dra.model.naming import NVIDIA_DRIVER, DriverNaming
 from aliquot.kubernetes.dra.model.offer import ModeChanges, Offer, offered_devices
@@ -153,6 +153,7 @@ def test_a_gpu_that_cannot_be_reset_keeps_its_mode() -> None:
         ({"lost": True}, "fallen off the bus"),
         ({"passthrough": True}, "VMs have it"),
         ({"vgpus": (Vgpu("0000:07:00.4", 1, "x"),)}, "VMs have it"),
+        ({"virtual": GpuVirtualization(functions=(VirtualFunction("0000:07:00.4", 0),))}, "prepared for them"),
         ({"minor": -1}, "minor number"),
         ({"family": "unheard-of"}, "its profiles are not known"),
     ],

@@ -95,6 +95,15 @@ def test_a_whole_gpu_of_a_claim_excludes_everything_else() -> None:
     assert [each.name for each in found.devices] == ["gpu-0"]
 
 
+def test_nothing_is_free_on_an_unhealthy_gpu_and_its_claims_keep_their_devices() -> None:
+    node = factory.inventory(f"{A100}*2", enabled=True)
+    offer = offered(node)
+    taken = "gpu-0-mig-3g20gb-9-4"
+    occupancy = find_occupancy(node, offer, {taken}, unhealthy={node.gpus[0].pci})
+    found = choose_devices(offer, occupancy, PublishPolicy())
+    assert [each.name for each in found.devices if each.pci == node.gpus[0].pci] == [taken]
+
+
 def test_a_held_instance_of_no_known_profile_closes_its_gpu() -> None:
     node = factory.with_instances(factory.inventory(A100), 0, "3g.20gb@4")
     strange = msgspec.structs.replace(node.gpus[0].instances[0], profile_id=999, held=True)
@@ -115,6 +124,7 @@ def test_eight_gpus_fit_into_a_slice_and_every_profile_is_there() -> None:
         "7g.80gb",
         None,
     }
+    assert names(found, None) == [f"gpu-{number}" for number in range(8)]  # for a claim of all GPUs of the node
     sizes = [each.size for each in found.devices if each.profile is not None]
     assert sizes == sorted(sizes)
     assert found.devices[-1].name.startswith("gpu-")
