@@ -20,7 +20,7 @@ _NVIDIA = "nvidia.com"
 _PLACEMENT_DRIVER = "gpu.nvidia.com"
 _NO_GPUS = "compute-domain.nvidia.com"
 """The driver of IMEX channels and their daemons (NVIDIA/k8s-dra-driver-gpu), which are not GPUs."""
-_PLACEMENT_NAME = re.compile(r"gpu-(\d+)(?:-mig-(?:[^-]*g[^-]*-\d+-(\d+)|\d+-(\d+)-\d+))?")
+_PLACEMENT_NAME = re.compile(r"gpu-(\d+)(?:-mig-(?:\d+g[a-z0-9-]*?-\d+-(\d+)|\d+-(\d+)-\d+))?")
 
 
 class ClaimedDevice(msgspec.Struct, frozen=True):

@@ -55,6 +55,8 @@ def held(use: PodDeviceUse) -> list[str]:
         (claim("x", f"a.b/c={ONE}-{FIRST}"), [FIRST]),
         (claim("x", f"a.b/c={TWO}"), [TWO]),
         (claim("gpu-3-mig-1g10gb-19-4"), [SECOND]),
+        (claim("gpu-3-mig-1g10gb-me-20-4"), [SECOND]),
+        (claim("gpu-3-mig-1g24gb-meall-65-4"), [SECOND]),
         (claim("gpu-3-mig-19-0-1"), [FIRST]),
         (claim("gpu-1"), [TWO]),
         (claim("gpu-3"), [ONE, FIRST, SECOND]),
