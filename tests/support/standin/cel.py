@@ -2,10 +2,11 @@
 
 It has field access and indexing, both with optional forms (``a.?b``, ``a[?'b']``, ``orValue``), ``has()``, comparison,
 arithmetic, ``in``, logic with CEL's absorption of errors, the ternary, list and map literals, the macros ``all``,
-``exists``, ``exists_one``, ``filter``, ``map``. ``cel_functions`` lists the string functions.
+``exists``, ``exists_one``, ``filter``, ``map``, and ``cel.bind``. ``cel_functions`` lists the string functions,
+``cel_amounts`` those of quantities and versions.
 
-It has no time, duration, URL, IP, quantity, regex extraction, ``authorizer``. All other syntax is refused when it is
-parsed, not when it is evaluated.
+It has no time, duration, URL, IP, regex extraction, ``authorizer``. All other syntax is refused when it is parsed, not
+when it is evaluated.
 """
 
 from __future__ import annotations
@@ -111,6 +112,10 @@ class _Parser:
 
     def method(self, target: Tree, name: str) -> Tree:
         arguments = self.arguments()
+        if target == ("name", "cel") and name == "bind":
+            if len(arguments) != 3 or arguments[0][0] != "name":
+                raise CelSyntaxError("cel.bind() variable names must be simple identifiers")
+            return ("macro", name, arguments[1], arguments[0][1], arguments[2])
         if name in MACROS:
             if len(arguments) < 2 or arguments[0][0] != "name":
                 raise CelSyntaxError(f"argument of {name}() must be a simple name")

@@ -83,8 +83,11 @@ def _select(target: Any, key: Any, *, optional: bool) -> Any:
     if isinstance(target, Optional):
         return _select(target.value, key, optional=True) if target.there else NOTHING
     if isinstance(target, dict) and isinstance(key, str | int | bool):
-        if key in target:
-            value = target[key]
+        try:
+            value = target[key]  # not `in`: a map may have a default for keys that it does not contain
+        except KeyError:
+            value = NOTHING
+        if value is not NOTHING:
             value = value() if callable(value) else value
             return Optional(True, value) if optional else value
     elif isinstance(target, list) and isinstance(key, int):
@@ -126,6 +129,8 @@ def _apply(function: Any, arguments: list[Any]) -> Any:
 def _macro(tree: Tree, variables: Variables) -> Any:
     _, name, target, variable, *bodies = tree
     rows = run(target, variables)
+    if name == "bind":
+        return run(bodies[0], {**variables, variable: rows})
     if not isinstance(rows, list | dict):
         raise CelError("no such overload")
     scopes = [{**variables, variable: one} for one in rows]
@@ -163,6 +168,8 @@ def _operate(sign: str, left: Any, right: Any) -> Any:
     if _kind(left) != _kind(right) or isinstance(left, bool):
         raise CelError("no such overload")
     if sign in ("<", "<=", ">", ">="):
+        if not isinstance(left, int | float | str):
+            raise CelError("no such overload")
         return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign]
     return _calculate(sign, left, right)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from support.standin import cel_amounts
+
 
 class CelError(ValueError):
     """An expression without a value: a missing key, or no overload for the types."""
@@ -79,6 +81,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": _int,
     "type": _type,
     "dyn": lambda v: v,
+    **cel_amounts.FUNCTIONS,
 }
 METHODS: dict[str, Callable[..., Any]] = {
     "size": _size,
@@ -98,4 +101,5 @@ METHODS: dict[str, Callable[..., Any]] = {
     "orValue": _or_value,
     "hasValue": lambda optional: isinstance(optional, Optional) and optional.there,
     "value": _value,
+    **cel_amounts.METHODS,
 }

@@ -38,6 +38,13 @@ VALUES: list[tuple[str, Any]] = [
     ("object.nothing.there || true", True),
     ("false && object.nothing.there", False),
     ("1 == '1'", False),
+    ("quantity('1Gi').compareTo(quantity('1024Mi')) == 0 && quantity('1Gi') == quantity('1024Mi')", True),
+    ("quantity('1G').isLessThan(quantity('1Gi')) && quantity('-1').sign() == -1", True),
+    ("isQuantity('12x') || quantity('2k').asInteger() != 2000", False),
+    ("semver('1.2.10').isGreaterThan(semver('1.2.9')) && semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))", True),
+    ("semver('1.0.0-2').compareTo(semver('1.0.0-beta')) == -1 && semver('1.2.3').minor() == 2", True),
+    ("isSemver('1.2') || semver('1.0.0+a') != semver('1.0.0+b')", False),
+    ("cel.bind(n, object.spec.n, n * n)", 9),
 ]
 
 
