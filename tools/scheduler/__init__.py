@@ -1,0 +1,1 @@
+"""The cases that ``tools/record_scheduler.py`` puts to a real kube-scheduler."""
