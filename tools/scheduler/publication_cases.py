@@ -125,7 +125,7 @@ def faulty_pools(case: CaseBuilder) -> None:
 
 
 def over_committed(case: CaseBuilder) -> None:
-    """Unpublish an allocated device, request others of its GPU, and publish it again."""
+    """Remove an allocated device from its slice, request others of its GPU, and publish it again."""
     node = case.node()
     case.partitioned(node, ["a30", "a30"])
     row = {**case.slices[-1], "devices": case.listed(case.slices[-1]["devices"])}

@@ -9,6 +9,7 @@ import pytest
 
 from support.agents import MIXED, NAMESPACE, Agent, MakeAgent
 from support.cluster import Cluster, RealCluster, StandinCluster, why_not_real
+from support.cluster_components import component, controller_manager, scheduler
 from support.cluster_real import RealServer, assets
 from support.devicesagent import DevicesAgent, MakeDevices, install
 
@@ -22,7 +23,9 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer
     folder = tmp_path_factory.mktemp("apiserver")
     server = RealServer(folder, binaries)
     try:
-        RealCluster(server, folder).wait_ready()
+        ready = RealCluster(server, folder)
+        ready.wait_ready()
+        ready.hang_up()
         yield server
     finally:
         server.close()
@@ -42,6 +45,19 @@ def real_cluster(real_server: RealServer, tmp_path: Path) -> Iterator[RealCluste
     cluster = RealCluster(real_server, tmp_path)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def scheduled_cluster(real_cluster: RealCluster) -> Iterator[RealCluster]:
+    """Provide the real server with kube-scheduler and the controllers of dynamic resource allocation."""
+    programs = {name: component(name) for name in ("kube-scheduler", "kube-controller-manager")}
+    if missing := [name for name, program in programs.items() if program is None]:
+        pytest.skip(f"no {' and no '.join(missing)} beside kube-apiserver")
+    with (
+        scheduler(real_cluster, programs["kube-scheduler"] or Path()),
+        controller_manager(real_cluster, programs["kube-controller-manager"] or Path()),
+    ):
+        yield real_cluster
 
 
 @pytest.fixture(params=["standin"] if why_not_real() else ["standin", "real"])
