@@ -50,6 +50,9 @@ class Sockets:
 
         self.task = asyncio.create_task(play())
 
+    def report_health(self, states: object) -> None:
+        self.reported = states
+
     async def close(self) -> None:
         self.closed += 1
         if self.task is not None:
@@ -78,7 +81,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
     sockets = Sockets(play)
     devices = NodeDevices("n", DriverNaming(DRIVER), PublishPolicy())
-    driver = DraDriver(devices, sockets, Cdi())
+    driver = DraDriver(devices, sockets, lambda _: Cdi())
     found = ClaimAgent(
         ClaimAgentOptions(
             node_name="n1",

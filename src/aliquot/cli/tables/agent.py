@@ -160,7 +160,8 @@ AGENT = CliCommand(
     text="One process replaces MIG manager, GPU feature discovery and the device plugin. It runs until SIGTERM, "
     "SIGHUP or Ctrl-C. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), the ConfigMap "
     "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices the agent keeps "
-    "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md. With --claims it is the node's DRA driver.",
+    "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md. With "
+    "--claims it is the DRA driver of this node.",
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from aliquot.cdi.options import CdiOptions
-from aliquot.kubernetes.dra.agent.main import DraDriver
+from aliquot.kubernetes.dra.agent.main import DraDriver, LocateDriver
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.model.naming import OWN_DRIVER, DriverNaming
 from aliquot.kubernetes.dra.model.offer import ModeChanges
@@ -35,8 +35,13 @@ def dra_driver(settings: DriverSettings, cdi: CdiOptions, pod_uid: str = "") -> 
     name = settings.driver
     devices = NodeDevices(settings.node, DriverNaming(name), PublishPolicy(score=settings.score), settings.mode_changes)
     metadata = os.path.join(settings.kubelet_dir, "plugins", name, METADATA)
-    return DraDriver(
-        devices,
-        DriverEndpoint(name, EndpointPaths.below(settings.kubelet_dir, name, pod_uid)),
-        ClaimDocuments(name, settings.cdi_dir, cdi, metadata, devices.attributes),
-    )
+
+    def documents(locate: LocateDriver) -> ClaimDocuments:
+        def options() -> CdiOptions:
+            found = locate()
+            return msgspec.structs.replace(cdi, driver_root=found.host, local_driver_root=found.local_root or "")
+
+        return ClaimDocuments(name, settings.cdi_dir, options, metadata, devices.attributes)
+
+    endpoint = DriverEndpoint(name, EndpointPaths.below(settings.kubelet_dir, name, pod_uid))
+    return DraDriver(devices, endpoint, documents)

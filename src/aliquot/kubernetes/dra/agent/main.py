@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -23,11 +23,12 @@ from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.agent.preparer import CdiNames, ClaimPreparer, PreparedNode
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
-from aliquot.kubernetes.dra.plugin.claim_service import ClaimService
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, DeviceState
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions, AgentRole
 from aliquot.kubernetes.node_agent.agent_run import Job, run_agent
+from aliquot.kubernetes.node_agent.driver_root import DriverLocation
 from aliquot.kubernetes.node_agent.event_writer import EventWriter
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
@@ -49,13 +50,20 @@ class ClaimServer(Protocol):
         """Stop serving. Does nothing if it was not started."""
         ...
 
+    def report_health(self, states: Mapping[tuple[str, str], DeviceState]) -> None:
+        """Replace what kubelet knows of the health of devices, by pool and name."""
+        ...
+
+
+LocateDriver = Callable[[], DriverLocation]
+
 
 class DraDriver(msgspec.Struct, frozen=True, eq=False):
     """The outside of a DRA driver: its devices, and the way in which kubelet and containers reach them."""
 
     devices: NodeDevices
     server: ClaimServer
-    cdi: CdiNames
+    cdi: Callable[[LocateDriver], CdiNames]
 
 
 class ClaimAgentOptions(AgentOptions, frozen=True, kw_only=True):
@@ -102,7 +110,12 @@ class ClaimAgent:
         store = self._store = ClaimStore(context.directories[1])
         node = PreparedNode(self.hardware, driver.devices.find, context.boot, context.uses)
         preparer = self.preparer = ClaimPreparer(
-            node, store, self.claims, driver.cdi, changed=context.loop.wake, listener=self.metrics
+            node,
+            store,
+            self.claims,
+            driver.cdi(lambda: context.driver),
+            changed=context.loop.wake,
+            listener=self.metrics,
         )
         await driver.server.start(preparer)
         keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), context.boot)
@@ -132,6 +145,8 @@ class ClaimAgent:
             log.warning("%s: claims that are already prepared are served meanwhile", error.one_line)
 
     def _update_document(self, inventory: Inventory) -> None:
+        driver = self.options.driver
+        driver.server.report_health(driver.devices.health)
         node = next(iter(self.node.items), None)
         if node is None:
             return

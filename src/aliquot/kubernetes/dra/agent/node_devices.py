@@ -17,8 +17,10 @@ from aliquot.kubernetes.dra.model.objects import DeviceTaint
 from aliquot.kubernetes.dra.model.occupancy import find_occupancy
 from aliquot.kubernetes.dra.model.offer import ModeChanges, offered_devices
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy, choose_devices
+from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.node.holders.prepared_claims import CreatedInstance
 
+UNHEALTHY = "the driver reported an error of this GPU: see nvidia-smi and the kernel log (XID)"
 UNHEALTHY_TAINT = f"{OWN_DOMAIN}/unhealthy"
 
 
@@ -33,10 +35,12 @@ class NodeDevices:
     ) -> None:
         self.naming = naming
         self.refusals: tuple[str, ...] = ()
+        self._node = node
         self._pool = naming.pool(node)
         self._policy = policy
         self._mode_changes: ModeChanges = mode_changes
         self._known: dict[str, DraDevice] = {}
+        self._sick: frozenset[str] = frozenset()
 
     @property
     def layout(self) -> SliceLayout:
@@ -68,9 +72,20 @@ class NodeDevices:
         self._known = {device.name: device for device in offer.devices}
         occupancy = find_occupancy(node.inventory, offer, node.allocated, stays)
         chosen = choose_devices(offer, occupancy, self._policy, node.published)
-        sick = frozenset(_unhealthy_gpus(node))
-        devices = tuple(_tainted(device) if device.gpu_uuid in sick else device for device in chosen.devices)
+        self._sick = frozenset(_unhealthy_gpus(node))
+        devices = tuple(_tainted(device) if device.gpu_uuid in self._sick else device for device in chosen.devices)
         return msgspec.structs.replace(chosen, devices=devices)
+
+    @property
+    def health(self) -> dict[tuple[str, str], DeviceState]:
+        """The health of all devices at the last choice, by pool and name."""
+        states = {False: DeviceState(True), True: DeviceState(False, UNHEALTHY)}
+        pools = {d.name: self.naming.gpu_pool(self._node, d.pci) for d in self._known.values()}
+        per_gpu = self._policy.layout.pool_per_gpu
+        return {
+            (pools[device.name] if per_gpu else self._pool, device.name): states[device.gpu_uuid in self._sick]
+            for device in self._known.values()
+        }
 
     def attributes(self, pool: str, device: str) -> Mapping[str, Any]:
         """Return the attributes of a device, as a ResourceSlice has them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -32,21 +32,21 @@ CLASS = "claim"
 class ClaimDocuments:
     """The CDI documents of a driver's claims in one directory, and the metadata files that they mount.
 
-    ``metadata_dir`` holds the metadata files of devices; empty to write none. ``attributes`` returns what a
-    ResourceSlice says of a device.
+    ``options`` returns those of a document: where the driver is may change. ``metadata_dir`` holds the metadata files
+    of devices; empty to write none. ``attributes`` returns what a ResourceSlice says of a device.
     """
 
     def __init__(
         self,
         driver: str,
         directory: str,
-        options: CdiOptions,
+        options: Callable[[], CdiOptions],
         metadata_dir: str = "",
         attributes: Attributes = no_attributes,
     ) -> None:
         self._driver = driver
         self._directory = directory
-        self._options = msgspec.structs.replace(options, vendor=f"k8s.{driver}", class_name=CLASS, mode="workload")
+        self._options = options
         self._metadata_dir = metadata_dir
         self._attributes = attributes
 
@@ -68,7 +68,8 @@ class ClaimDocuments:
                 await self.remove(uid)
 
     def _write(self, claim: RecordedClaim, inventory: Inventory) -> RecordedClaim:
-        options = probe_host(inventory, self._options)
+        kind = {"vendor": f"k8s.{self._driver}", "class_name": CLASS, "mode": "workload"}
+        options = probe_host(inventory, msgspec.structs.replace(self._options(), **kind))
         named = [(self._name(claim, device), device) for device in claim.devices]
         found = [((name,), _nodes(device, inventory, options.host or CdiHost())) for name, device in named]
         document = document_of(found, options)

@@ -37,6 +37,13 @@ class PreparedClaim(msgspec.Struct, frozen=True):
     devices: tuple[PreparedDevice, ...]
 
 
+class DeviceState(msgspec.Struct, frozen=True):
+    """The health of a device. ``message`` says what is wrong with one that is not healthy."""
+
+    healthy: bool
+    message: str = ""
+
+
 class ClaimService(Protocol):
     """Prepares and releases claims. Both answers have every uid of the call."""
 

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -20,7 +21,7 @@ from aliquot.foundation.event_wait import wait_for_event
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
 from aliquot.kubernetes.device_plugin.grpc_sockets import PATH_LIMIT, NoReplyError, SocketServer, call_socket
-from aliquot.kubernetes.dra.plugin.claim_service import ClaimService
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, DeviceState
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 from aliquot.kubernetes.dra.plugin.protos.registration_grpc import RegistrationStub
 from aliquot.kubernetes.dra.plugin.protos.registration_pb2 import InfoRequest, PluginInfo
@@ -83,6 +84,10 @@ class DriverEndpoint:
         self._claims = SocketServer(self._paths.claims, handlers)
         await self._serve(self._claims)
         self._task = asyncio.create_task(self._run(self._claims))
+
+    def report_health(self, states: Mapping[tuple[str, str], DeviceState]) -> None:
+        """Replace what kubelet knows of the health of devices, by pool and name."""
+        self.health.publish(states)
 
     async def close(self) -> None:
         """Stop serving, first the registration, so that kubelet makes no new calls."""

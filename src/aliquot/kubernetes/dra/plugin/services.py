@@ -10,13 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-import msgspec
 from grpclib.const import Handler
 from grpclib.server import Stream
 
 from aliquot.errors import AliquotError
 from aliquot.foundation.event_wait import wait_for_event
-from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, ClaimService, PreparedClaim
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, ClaimService, DeviceState, PreparedClaim
 from aliquot.kubernetes.dra.plugin.protos import dra_pb2, health_pb2, registration_pb2
 from aliquot.kubernetes.dra.plugin.protos.dra_grpc import DRAPluginBase
 from aliquot.kubernetes.dra.plugin.protos.health_grpc import DRAResourceHealthBase
@@ -92,13 +91,6 @@ class ClaimsServiceV1Beta1(ClaimsService):
 
     def __mapping__(self) -> dict[str, Handler]:
         return {path.replace(".dra.v1.", ".dra.v1beta1."): handler for path, handler in super().__mapping__().items()}
-
-
-class DeviceState(msgspec.Struct, frozen=True):
-    """The health of a device. ``message`` says what is wrong with one that is not healthy."""
-
-    healthy: bool
-    message: str = ""
 
 
 class HealthService(DRAResourceHealthBase):

@@ -37,7 +37,7 @@ def whole(request: str = "r") -> RecordedDevice:
 
 
 def documents(folder: Path, **more: Any) -> ClaimDocuments:
-    return ClaimDocuments(DRIVER, str(folder / "cdi"), HOST, **more)
+    return ClaimDocuments(DRIVER, str(folder / "cdi"), lambda: HOST, **more)
 
 
 def write(made: ClaimDocuments, claim: RecordedClaim) -> RecordedClaim:

@@ -15,10 +15,10 @@ from grpclib.exceptions import GRPCError
 
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.kubernetes.device_plugin.grpc_sockets import PATH_LIMIT, NoReplyError
-from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim, PreparedDevice
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, DeviceState, PreparedClaim, PreparedDevice
 from aliquot.kubernetes.dra.plugin.endpoint import DriverEndpoint, EndpointPaths
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
-from aliquot.kubernetes.dra.plugin.services import SERVICES, DeviceState
+from aliquot.kubernetes.dra.plugin.services import SERVICES
 from support.drakubelet import DraKubelet
 
 DRIVER = "gpu.aliquot.dev"
