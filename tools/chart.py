@@ -30,6 +30,7 @@ _WHEN = {
 _SWITCHED = {
     "41-network": "and .Values.networkPolicy.enabled ({})",
     f"{bundle.OPTIONAL}/servicemonitor": "and .Values.metrics.serviceMonitor.enabled ({})",
+    f"{bundle.OPTIONAL}/claims": "and .Values.migManager.claims {}",
     f"{bundle.OPTIONAL}/evictions": "and .Values.migManager.evictions {}",
     f"{bundle.OPTIONAL}/dashboard": "and .Values.dashboard.enabled ({})",
 }

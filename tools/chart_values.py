@@ -39,6 +39,8 @@ migManager:
   # true: agents may evict pods, which the holder policies drain and force need. An admission policy cannot see the node
   # of an evicted pod, so a stolen agent token could evict pods of any node, outside kube-system
   evictions: false
+  # true: agents may read ResourceClaims, and publish the ResourceSlices of their own node (Kubernetes 1.34 or later)
+  claims: false
   gpuClientsConfig:
     # ConfigMap with clients.yaml; empty: default-gpu-clients
     name: ""
@@ -271,6 +273,7 @@ def _manager() -> dict[str, Any]:
         env={"type": "array", "items": variable},
         config=config,
         evictions=flag,
+        claims=flag,
         gpuClientsConfig=_section(name=text),
         resources={"type": "object"},
     )

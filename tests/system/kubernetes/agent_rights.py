@@ -150,6 +150,7 @@ def lease(name: str) -> dict[str, Any]:
 MAPS = f"/api/v1/namespaces/{NS}/configmaps"
 EVENTS = "/api/v1/namespaces/default/events"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NS}/leases"
+CLAIMS = "/apis/resource.k8s.io/v1"
 OWN_MAP = f"{OWN_NODE}-mig-config"
 UNBOUND = "fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending"
 WATCH = "watch=true&timeoutSeconds=1"
@@ -163,6 +164,23 @@ def _made(environment: Environment, user: ApiUser, name: str) -> Answer:
 def _patched_map(environment: Environment, user: ApiUser, name: str) -> Answer:
     environment.admin.apply(f"{MAPS}/{name}", config_map(name, a="b"))
     return user.ask("PATCH", f"{MAPS}/{name}", {"data": {"a": "c"}})
+
+
+def device_slice(node: str) -> dict[str, Any]:
+    pool = {"name": f"{node}-aliquot", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.aliquot.dev", "nodeName": node, "pool": pool}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec}
+
+
+def own_slice(environment: Environment, node: str = OWN_NODE) -> str:
+    """Create the slice of a node, unless it exists, and return its path."""
+    environment.admin.ask("POST", f"{CLAIMS}/resourceslices", device_slice(node))
+    return f"{CLAIMS}/resourceslices/{node}"
+
+
+def _made_slice(environment: Environment, user: ApiUser) -> Answer:
+    environment.admin.ask("DELETE", own_slice(environment))
+    return user.ask("POST", f"{CLAIMS}/resourceslices", device_slice(OWN_NODE))
 
 
 def _made_lease(environment: Environment, user: ApiUser) -> Answer:
@@ -225,6 +243,15 @@ USES: dict[tuple[str, str], dict[str, Callable[[Environment, ApiUser], Answer]]]
         "patch": lambda environment, client: _patched_map(environment, client, OWN_MAP),
     },
     (AGENT, "events"): {"create": lambda _, client: client.ask("POST", EVENTS, event(OWN_NODE))},
+    (AGENT, "resourceclaims"): _reads(f"{CLAIMS}/namespaces/default/resourceclaims", "x"),
+    (AGENT, "resourceslices"): {
+        verb: use for verb, use in _reads(f"{CLAIMS}/resourceslices", "x").items() if verb != "get"
+    }
+    | {
+        "create": lambda environment, client: _made_slice(environment, client),
+        "patch": lambda environment, client: client.ask("PATCH", own_slice(environment), {"metadata": {"labels": {}}}),
+        "delete": lambda environment, client: client.ask("DELETE", own_slice(environment)),
+    },
     (CONTROLLER, "nodes"): _reads("/api/v1/nodes", OWN_NODE)
     | {"patch": lambda _, client: patch_node(client, OWN_NODE, FIRST_REQUEST)},
     (CONTROLLER, "pods"): {

@@ -307,6 +307,14 @@ def test_network_policies_as_the_values_say() -> None:
         helm({"networkPolicy": {"metricsFrom": []}})
 
 
+def test_claims_are_not_read_until_a_value_allows_them() -> None:
+    def may_read(found: Objects) -> list[str]:
+        return [key[1] for key, item in found.items() if "resourceclaims" in str(item.get("rules", ""))]
+
+    assert may_read(rendered({})) == []
+    assert may_read(rendered({"migManager": {"claims": True}})) == ["aliquot-agent-claims"]
+
+
 def test_evictions_are_off_until_a_value_allows_them() -> None:
     def may_evict(found: Objects) -> list[str]:
         return [key[1] for key, item in found.items() if "pods/eviction" in str(item.get("rules", ""))]

@@ -11,14 +11,17 @@ from support.cluster import Cluster, RealCluster, StandinCluster
 from support.cluster_real import RealServer
 from system.kubernetes.agent_rights import (
     AGENT,
+    CLAIMS,
     CONTROLLER,
     DEPLOY,
     OTHER_NODE,
     OWN_NODE,
     USES,
     Environment,
+    device_slice,
     eviction,
     manifests,
+    own_slice,
     patch_node,
     path_of,
 )
@@ -30,12 +33,13 @@ EACH = sorted(
     {(r.account, r.resource, verb) for r in RIGHTS if not r.devices and r.account in OURS for verb in r.verbs}
 )
 OPTIONAL = DEPLOY / "optional/evictions.yaml"
+WITH_CLAIMS = DEPLOY / "optional/claims.yaml"
 REFUSALS = [(AGENT, each) for each in AGENT_MAY_NOT] + [(CONTROLLER, each) for each in CONTROLLER_MAY_NOT]
 
 
 def built(cluster: Cluster) -> Iterator[Environment]:
     """Provide one environment for all tests of this file: none depends on another."""
-    cluster_environment = Environment(cluster, [*manifests(), *manifests(OPTIONAL)])
+    cluster_environment = Environment(cluster, [*manifests(), *manifests(OPTIONAL), *manifests(WITH_CLAIMS)])
     cluster_environment.mark()
     # A real server takes a moment to follow new policies.
     judged = [*REFUSALS, *((AGENT, each) for each in EVICTIONS)]
@@ -85,6 +89,24 @@ def test_everything_else_is_refused(environment: Environment, who: str, attempt:
 @pytest.mark.parametrize("attempt", EVICTIONS, ids=[each.what for each in EVICTIONS])
 def test_evictions_that_a_policy_refuses(environment: Environment, attempt: Try) -> None:
     _refused(environment, AGENT, attempt)
+
+
+def test_a_slice_of_another_node_is_refused(environment: Environment) -> None:
+    words = "only ResourceSlices of its own node"
+    moved = {"spec": {"nodeName": OWN_NODE}}
+    path = own_slice(environment, OTHER_NODE)
+    slices = path.rpartition("/")[0]
+    environment.cluster.wait(lambda: environment.agent.ask("PATCH", path, moved).status == 403, "the policy")
+    attempts = [
+        environment.agent.ask("PATCH", path, moved),
+        environment.agent.ask("DELETE", path),
+        environment.agent.ask("POST", f"{slices}{DRY}", device_slice(OTHER_NODE) | {"metadata": {"name": "new"}}),
+        environment.unbound.ask("DELETE", own_slice(environment)),
+    ]
+    assert [(each.status, words in each.message) for each in attempts] == [(403, True)] * 4
+    assert environment.agent.ask("GET", f"{CLAIMS}/namespaces/default/resourceclaims").status == 200
+    answer = environment.agent.ask("PATCH", f"{CLAIMS}/namespaces/default/resourceclaims/x", {"metadata": {}})
+    assert 'cannot patch resource "resourceclaims"' in answer.message
 
 
 def _refused(cluster_environment: Environment, who: str, attempt: Try) -> None:

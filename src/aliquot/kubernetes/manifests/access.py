@@ -18,27 +18,36 @@ def account(account_name: str, values: Values) -> Object:
 
 
 def roles(
-    account_name: str, values: Values, *, devices: bool = False, certificate: bool = False, evictions: bool = False
+    account_name: str,
+    values: Values,
+    *,
+    devices: bool = False,
+    certificate: bool = False,
+    evictions: bool = False,
+    claims: bool = False,
 ) -> list[Object]:
     """Build a role and its binding for each place where an account has rights: those that it needs everywhere, those
-    for virtual machines, those for a certificate of its own, or those for evictions.
+    for virtual machines, those for a certificate of its own, those for evictions, or those for ResourceClaims.
     """
     found: list[Object] = []
-    name = role_name(account_name, devices=devices, certificate=certificate, evictions=evictions)
+    more = {"devices": devices, "certificate": certificate, "evictions": evictions, "claims": claims}
+    name = role_name(account_name, **more)
     for scope in (CLUSTER, OWN, DEFAULT):
-        if rules := rights.rights_of(
-            account_name, scope, devices=devices, certificate=certificate, evictions=evictions
-        ):
+        if rules := rights.rights_of(account_name, scope, **more):
             meta = metadata(name, COMPONENTS[account_name], _namespace(scope, values))
             found += [role(meta, scope, rules), binding(account_name, meta, scope, values)]
     return found
 
 
-def role_name(account_name: str, *, devices: bool, certificate: bool = False, evictions: bool = False) -> str:
+def role_name(
+    account_name: str, *, devices: bool, certificate: bool = False, evictions: bool = False, claims: bool = False
+) -> str:
     if certificate:
         return f"{account_name}-certificate"
     if evictions:
         return f"{account_name}-evictions"
+    if claims:
+        return f"{account_name}-claims"
     return f"{account_name}-devices" if devices and account_name != DEVICES else account_name
 
 

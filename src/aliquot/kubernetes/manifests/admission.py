@@ -29,6 +29,12 @@ def agent(values: Values) -> list[Object]:
     ]
 
 
+def claims(values: Values) -> list[Object]:
+    """Return the policy about an agent that prepares ResourceClaims, and its binding."""
+    rules = [("resource.k8s.io", "resourceslices", "*")]
+    return policy("aliquot-agent-resourceslices", AGENT_ACCOUNT, rules, _agent_slices(), values)
+
+
 def controller(values: Values) -> list[Object]:
     """Return the policies about the controller, each followed by its binding."""
     account_name = CONTROLLER
@@ -86,6 +92,11 @@ def _agent_events() -> list[Object]:
         "object.?involvedObject.?name.orValue('') == variables.node"
     )
     return [validation(own, "an agent may write only events about its own node")]
+
+
+def _agent_slices() -> list[Object]:
+    own = "[object, oldObject].filter(o, o != null).all(o, o.spec.?nodeName.orValue('') == variables.node)"
+    return [validation(f"variables.node != '' && {own}", "an agent may write only ResourceSlices of its own node")]
 
 
 def _controller_node() -> list[Object]:

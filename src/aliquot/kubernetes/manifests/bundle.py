@@ -90,6 +90,9 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (MACHINES, [network_policy(DEVICES, "devices", values)]),
         ],
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
+        f"{OPTIONAL}/claims": [
+            (CONTAINERS, [*access.roles(AGENT_ACCOUNT, values, claims=True), *admission.claims(values)])
+        ],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],
         f"{OPTIONAL}/servicemonitor": [(BOTH, [service_monitor(values)])],
     }

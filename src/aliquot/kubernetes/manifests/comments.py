@@ -48,10 +48,19 @@ _NETWORK: dict[str, dict[Path, str]] = {
 _NETWORK["controller"][("spec", "ingress", 1)] = (
     "webhooks and capacity: the API server calls from an address that no selector matches"
 )
-_ROLES = {
-    access.role_name(r.account, devices=r.devices, certificate=r.certificate, evictions=r.evictions): r
-    for r in rights.RIGHTS
-}
+
+
+def _conditions(right: RbacRight) -> dict[str, bool]:
+    """Return the installations that have a right, as arguments of ``rights_of``."""
+    return {
+        "devices": right.devices,
+        "certificate": right.certificate,
+        "evictions": right.evictions,
+        "claims": right.claims,
+    }
+
+
+_ROLES = {access.role_name(r.account, **_conditions(r)): r for r in rights.RIGHTS}
 
 
 def object_comments(item: Object) -> dict[Path, str]:
@@ -60,7 +69,7 @@ def object_comments(item: Object) -> dict[Path, str]:
     if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
         scope = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
         r = _ROLES[meta["name"]]
-        found = rights.rights_of(r.account, scope, devices=r.devices, certificate=r.certificate, evictions=r.evictions)
+        found = rights.rights_of(r.account, scope, **_conditions(r))
         return {("rules", n): _right(right) for n, right in enumerate(found)}
     people = [r for r in rights_dashboard.USER_RIGHTS if r.account == meta["name"]]
     if kind in ("ClusterRole", "Role") and people:

@@ -6,6 +6,7 @@ refused.
 
 from __future__ import annotations
 
+from aliquot.kubernetes.manifests.rbac_claims import CLAIM_RIGHTS
 from aliquot.kubernetes.manifests.rbac_dashboard import DASHBOARD_RIGHTS
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.rbac_vms import DEVICES_RIGHTS
@@ -105,14 +106,20 @@ CONTAINER_RIGHTS = (
     ),
 )  # fmt: skip
 
-RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS, *DASHBOARD_RIGHTS)
+RIGHTS = (*CONTAINER_RIGHTS, *CLAIM_RIGHTS, *DEVICES_RIGHTS, *DASHBOARD_RIGHTS)
 
 
 def rights_of(
-    account_name: str, scope: str, *, devices: bool, certificate: bool = False, evictions: bool = False
+    account_name: str,
+    scope: str,
+    *,
+    devices: bool,
+    certificate: bool = False,
+    evictions: bool = False,
+    claims: bool = False,
 ) -> tuple[RbacRight, ...]:
     """Return the rows of an account: those that it needs everywhere, those for VMs, those for a certificate that the
-    controller creates, or those for evictions.
+    controller creates, those for evictions, or those for ResourceClaims.
     """
-    wanted = (account_name, scope, devices, certificate, evictions)
-    return tuple(r for r in RIGHTS if (r.account, r.scope, r.devices, r.certificate, r.evictions) == wanted)
+    wanted = (account_name, scope, devices, certificate, evictions, claims)
+    return tuple(r for r in RIGHTS if (r.account, r.scope, r.devices, r.certificate, r.evictions, r.claims) == wanted)

@@ -26,5 +26,7 @@ class RbacRight(msgspec.Struct, frozen=True):
     """Only in installations for VMs."""
     certificate: bool = False
     """Only in installations for VMs whose controller creates the webhooks' certificate."""
+    claims: bool = False
+    """Only in installations whose agents prepare ResourceClaims."""
     evictions: bool = False
     """Only in installations whose administrator lets agents evict pods."""

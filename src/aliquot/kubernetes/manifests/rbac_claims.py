@@ -1,0 +1,28 @@
+"""Rights of an agent that prepares ResourceClaims and publishes ResourceSlices."""
+
+from __future__ import annotations
+
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, READ, RbacRight
+from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT
+
+GROUP = "resource.k8s.io"
+
+CLAIM_RIGHTS = (
+    RbacRight(
+        AGENT_ACCOUNT, CLUSTER, GROUP, "resourceclaims", READ,
+        "read the devices of a claim, and which devices of its node are allocated. A claim does not name its node, "
+        "so all claims are read",
+        claims=True,
+    ),
+    RbacRight(
+        AGENT_ACCOUNT, CLUSTER, GROUP, "resourceslices", ("list", "watch"),
+        "read what is published for its node, also by another driver of the same name",
+        claims=True,
+    ),
+    RbacRight(
+        AGENT_ACCOUNT, CLUSTER, GROUP, "resourceslices", ("create", "patch", "delete"),
+        "publish the devices of its node",
+        narrowed="slices of its own node",
+        claims=True,
+    ),
+)  # fmt: skip
