@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from aliquot.cli.framework.views import gpu_drawing as draw
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.dra.view.pools import AllocatedView, GpuView, PoolView
+    from aliquot.kubernetes.dra.view.pools import AllocatedView, DraGpuView, DraPoolView
 
 
-def text(pools: Sequence[PoolView]) -> str:
+def text(pools: Sequence[DraPoolView]) -> str:
     """Format the pools, each with its GPUs below."""
     return "\n\n".join("\n".join(_pool(pool)) for pool in pools)
 
 
-def _pool(pool: PoolView) -> Iterator[str]:
+def _pool(pool: DraPoolView) -> Iterator[str]:
     yield f"node {pool.node}  driver {pool.driver}  pool {pool.pool}"
     for problem in pool.problems:
         yield f"  problem    {problem}"
@@ -31,7 +31,7 @@ def _allocated(device: AllocatedView) -> tuple[str, str, str, str]:
     return kind, _place(device), f"claim {device.claim}", _pods(device)
 
 
-def _fits(gpu: GpuView) -> Iterator[str]:
+def _fits(gpu: DraGpuView) -> Iterator[str]:
     free = ", ".join(f"{each.profile}: {each.count}" for each in gpu.fits if each.count)
     if free:
         yield f"  fits       {free}"

@@ -90,7 +90,7 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def unread(self) -> str:
-        """What is not read yet and prevents a publication; empty if nothing does."""
+        """The reason why nothing can be published yet; empty if there is none."""
         if not self.node.items:
             return self.node.unavailable or "the node's object is not read yet"
         if not self.publisher.slices.synced or self.publisher.problem:

@@ -92,7 +92,7 @@ class PreparedNode(msgspec.Struct, frozen=True, eq=False):
 
 
 class ClaimPreparer:
-    """Implements ``claim_types.ClaimService`` on the GPUs of a node.
+    """Implements ``claim_service.ClaimService`` on the GPUs of a node.
 
     ``changed`` is called after each change of the prepared claims.
     """

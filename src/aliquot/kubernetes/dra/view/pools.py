@@ -46,7 +46,7 @@ class FitView(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class GpuView(msgspec.Struct, frozen=True):
+class DraGpuView(msgspec.Struct, frozen=True):
     """A GPU of a pool."""
 
     pci: str
@@ -55,13 +55,13 @@ class GpuView(msgspec.Struct, frozen=True):
     fits: tuple[FitView, ...] = ()
 
 
-class PoolView(msgspec.Struct, frozen=True):
+class DraPoolView(msgspec.Struct, frozen=True):
     """A pool of a driver. ``problems`` are reasons why the scheduler may not use it, or may give a GPU twice."""
 
     node: str
     driver: str
     pool: str
-    gpus: tuple[GpuView, ...] = ()
+    gpus: tuple[DraGpuView, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ class _Place(msgspec.Struct, frozen=True):
     device: DraDevice | None = None
 
 
-def gpu_pools(slices: Iterable[ResourceSlice], claims: Sequence[ResourceClaim]) -> tuple[PoolView, ...]:
+def gpu_pools(slices: Iterable[ResourceSlice], claims: Sequence[ResourceClaim]) -> tuple[DraPoolView, ...]:
     """Return the pools that have GPUs, by node, driver and pool."""
     pools: dict[tuple[str, str, str], list[ResourceSlice]] = {}
     for each in slices:
@@ -83,7 +83,7 @@ def gpu_pools(slices: Iterable[ResourceSlice], claims: Sequence[ResourceClaim]) 
 
 def _pool(
     node: str, driver: str, pool: str, slices: Sequence[ResourceSlice], claims: Sequence[ResourceClaim]
-) -> PoolView | None:
+) -> DraPoolView | None:
     found = read_publication(slices)
     devices = [device for device in found.devices if device.pci]
     if not devices:
@@ -93,7 +93,7 @@ def _pool(
     gpus = [
         _gpu(pci, [d for d in devices if d.pci == pci], owners, counters) for pci in sorted({d.pci for d in devices})
     ]
-    return PoolView(node, driver, pool, tuple(gpus), tuple(_problems(slices, devices, owners)))
+    return DraPoolView(node, driver, pool, tuple(gpus), tuple(_problems(slices, devices, owners)))
 
 
 def _owners(
@@ -126,7 +126,7 @@ def _gpu(
     devices: Sequence[DraDevice],
     owners: Mapping[str, tuple[tuple[ResourceClaim, bool], ...]],
     counters: Mapping[str, Counts],
-) -> GpuView:
+) -> DraGpuView:
     product = next((value for d in devices if (value := _text(d, "productName"))), "")
     allocated = [
         AllocatedView(
@@ -144,7 +144,7 @@ def _gpu(
     claimed = {d.name: d for d in devices if any(not admin for _, admin in owners.get(d.name, ()))}
     totals = counters.get(next((d.counter_set for d in devices if d.counter_set), ""), {})
     who = {each.device: each.claim for each in allocated if not each.admin}
-    return GpuView(pci, product, tuple(allocated), tuple(_fits(devices, claimed, who, totals, product)))
+    return DraGpuView(pci, product, tuple(allocated), tuple(_fits(devices, claimed, who, totals, product)))
 
 
 def _fits(

@@ -16,7 +16,7 @@ from aliquot.kubernetes.dra.agent.resource_objects import (
 from aliquot.kubernetes.dra.model.objects import DeviceTaint, ResourceSlice
 from aliquot.kubernetes.dra.model.publication import Publication
 from aliquot.kubernetes.dra.model.slices import build_slices
-from aliquot.kubernetes.dra.view.pools import NOT_PUBLISHED, WHOLE, FitView, GpuView, gpu_pools
+from aliquot.kubernetes.dra.view.pools import NOT_PUBLISHED, WHOLE, DraGpuView, FitView, gpu_pools
 from support import factory
 from unit.kubernetes.dra.model.nodes import A100, NAMING, desired, holding, offered
 
@@ -35,14 +35,14 @@ def claim(name: str, *devices: str, pods: tuple[str, ...] = (), admin: bool = Fa
     return ResourceClaim(ObjectMeta(name=name, namespace="team", uid=name), status)
 
 
-def only_gpu(slices: tuple[ResourceSlice, ...], *claims: ResourceClaim) -> GpuView:
+def only_gpu(slices: tuple[ResourceSlice, ...], *claims: ResourceClaim) -> DraGpuView:
     (pool,) = gpu_pools(slices, claims)
     assert (pool.node, pool.driver, pool.pool, pool.problems) == ("n1", NAMING.driver, POOL, ())
     (gpu,) = pool.gpus
     return gpu
 
 
-def fit(gpu: GpuView, profile: str) -> FitView:
+def fit(gpu: DraGpuView, profile: str) -> FitView:
     return next(each for each in gpu.fits if each.profile == profile)
 
 

@@ -1,0 +1,139 @@
+"""The claim agent as a process: an API server with claims, a kubelet that calls it, and a simulated node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
+from support.agents import Agent, MakeAgent
+from support.drakubelet import DraKubelet
+from system.kubelet.kubeletdouble import Kubelet
+
+DRIVER = "gpu.nvidia.com"
+API = "/apis/resource.k8s.io/v1"
+HALF = "gpu-0-mig-3g20gb-9-4"
+
+
+class Played:
+    """A node with the claim agent, its kubelet, and the scheduler played by hand."""
+
+    def __init__(self, agent: Agent, folder: Path) -> None:
+        self.agent = agent
+        self.kubelet = DraKubelet(folder / "kubelet")
+        self.cdi = folder / "cdi"
+        (folder / "kubelet/plugins_registry").mkdir(parents=True)
+        words = [
+            "--claims",
+            "--dra-driver",
+            DRIVER,
+            "--dra-mode-changes",
+            "any",
+            "--kubelet-dir",
+            str(folder / "kubelet"),
+        ]
+        agent.arguments = [*words, "--cdi-dir", str(self.cdi)]
+        agent.config = agent.cluster.kubeconfig()
+
+    def start(self) -> None:
+        self.agent.start()
+        self.agent.until(lambda: self.published(), "the ResourceSlices")
+        self.agent.until(lambda: list((self.kubelet.directory / "plugins_registry").glob("*.sock")), "the socket")
+
+    def slices(self) -> list[Any]:
+        found: list[Any] = self.agent.call("GET", f"{API}/resourceslices")["items"]
+        return found
+
+    def published(self) -> dict[str, Any]:
+        return {d["name"]: d for each in self.slices() for d in each["spec"].get("devices") or ()}
+
+    def allocate(self, name: str, device: str) -> ClaimReference:
+        """Create a claim, and give it a device as the scheduler does."""
+        path = f"{API}/namespaces/default/resourceclaims"
+        request = {"name": "gpu", "exactly": {"deviceClassName": "mig.nvidia.com"}}
+        head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+        made = self.agent.call(
+            "POST", path, {**head, "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+        )
+        pool = f"{self.agent.name}-aliquot"
+        result = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": device}
+        status = {"status": {"allocation": {"devices": {"results": [result]}}}}
+        self.agent.call("PATCH", f"{path}/{name}/status", status, "application/merge-patch+json")
+        return ClaimReference(made["metadata"]["uid"], "default", name)
+
+    def prepare(self, claim: ClaimReference) -> Any:
+        async def call() -> Any:
+            await self.kubelet.look()
+            return (await self.kubelet.prepare(DRIVER, [claim]))[claim.uid]
+
+        return asyncio.run(call())
+
+    def unprepare(self, claim: ClaimReference) -> str:
+        async def call() -> Any:
+            await self.kubelet.look()
+            return (await self.kubelet.unprepare(DRIVER, [claim]))[claim.uid]
+
+        return str(asyncio.run(call()).error)
+
+
+@pytest.fixture
+def played(make_agent: MakeAgent) -> Iterator[Played]:
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        made = Played(make_agent("a100-sxm4-40gb"), Path(folder))
+        pods = Kubelet(Path(folder) / "kubelet")
+        pods.start()
+        yield made
+        pods.stop()
+
+
+def test_a_claim_gets_its_placement_and_the_next_one_keeps_off(played: Played) -> None:
+    played.start()
+    assert "gpu-0-mig-7g40gb-0-0" in played.published()
+    claim = played.allocate("train", HALF)
+    answer = played.prepare(claim)
+    assert (answer.error, [d.device_name for d in answer.devices]) == ("", [HALF])
+    assert played.agent.geometry() == [["3g.20gb@4"]]
+    (document,) = played.cdi.glob("*.json")
+    named = [
+        f"{json.loads(document.read_text())['kind']}={d['name']}" for d in json.loads(document.read_text())["devices"]
+    ]
+    assert list(answer.devices[0].cdi_device_ids) == named
+    played.agent.until(lambda: "gpu-0-mig-7g40gb-0-0" not in played.published(), "the blocked placement")
+    assert HALF in played.published()
+    second = played.prepare(played.allocate("wrong", "gpu-0-mig-7g40gb-0-0"))
+    assert "claim default/train" in second.error
+    assert played.agent.geometry() == [["3g.20gb@4"]]
+    assert played.unprepare(claim) == ""
+    assert not list(played.cdi.glob("*.json"))
+    assert played.agent.geometry() == [["3g.20gb@4"]]  # warm
+
+
+def test_a_killed_agent_gives_the_same_answer_and_publishes_again(played: Played) -> None:
+    played.start()
+    claim = played.allocate("train", HALF)
+    first = played.prepare(claim)
+    played.agent.kill()
+    for each in played.slices():  # kubelet deletes the slices of a driver whose socket is gone
+        played.agent.call("DELETE", f"{API}/resourceslices/{each['metadata']['name']}")
+    writes = len(played.agent.writes())
+    played.start()
+    assert played.prepare(claim) == first
+    assert HALF in played.published()
+    assert len(played.agent.writes()) == writes
+
+
+def test_an_idle_agent_writes_nothing(played: Played) -> None:
+    played.start()
+    versions = [each["metadata"]["resourceVersion"] for each in played.slices()]
+    played.prepare(played.allocate("train", HALF))
+    played.agent.until(lambda: "gpu-0-mig-7g40gb-0-0" not in played.published(), "the blocked placement")
+    after = [each["metadata"]["resourceVersion"] for each in played.slices()]
+    assert sum(a != b for a, b in zip(versions, after, strict=True)) == 1
+    played.agent.stop()
+    assert played.slices()
