@@ -142,6 +142,7 @@ WRITES = {"write_text", "write_bytes"}
 NO_STATE = {
     "cdi/spec_files.py",  # CDI's own format, generated again from the GPUs
     "cli/framework/owned_files.py",  # a file that the user named
+    "kubernetes/dra/plugin/device_metadata.py",  # the format that containers read; written again with each claim
     "sim/server.py",  # the driver branch and the command line of the simulator
     "sim/shim_build.py",  # a compiled library
     "sim/tools/api.py",  # programs
