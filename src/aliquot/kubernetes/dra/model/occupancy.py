@@ -6,7 +6,7 @@ published. That is exact: instances are legal together if each two of them are, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -86,8 +86,8 @@ class Blocking:
         """Return the memory slices of a GPU whose room is taken, as bits."""
         return self._masks.get(pci, 0)
 
-    def free(self, device: DraDevice) -> bool:
-        """Report whether a claim can have the device now."""
+    def free(self, device: DraDevice, others: Sequence[DraDevice] = ()) -> bool:
+        """Report whether a claim can have the device now, or after ``others`` are allocated too."""
         occupancy = self._occupancy
         if device.name in occupancy.allocated or device.place in occupancy.held or device.pci in occupancy.closed:
             return False
@@ -95,6 +95,12 @@ class Blocking:
             return False
         if device.place in occupancy.kept:
             return True
-        return not device.counter_set or fits(
-            device.uses, self._taken[device.counter_set], self._totals[device.counter_set]
+        if not device.counter_set:
+            return True
+        before = taken(
+            [
+                self._taken[device.counter_set],
+                *(other.uses for other in others if other.counter_set == device.counter_set),
+            ]
         )
+        return fits(device.uses, before, self._totals[device.counter_set])

@@ -11,8 +11,9 @@ published. A warm instance comes first, then what the score prefers:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import zip_longest
+from operator import or_
 from typing import Literal
 
 import msgspec
@@ -106,7 +107,7 @@ def choose_devices(
     free: list[_Ranked] = []
     for group in policy.layout.groups(device.pci for device in offer.devices):
         room = policy.layout.most_devices - policy.layout.reserve - sum(device.pci in group for device in allocated)
-        ranked = _ranked(offer, occupancy, blocking, SCORES[policy.score], group)
+        ranked = _ranked(offer, occupancy, blocking, policy, group)
         whole = [one for each in ranked for one in each if one.device.whole]
         parts = [_preferred(each, policy.per_profile, published) for each in ranked if not each[0].device.whole]
         free += [*whole, *_most_even(parts, room - len(whole))]
@@ -116,24 +117,58 @@ def choose_devices(
 
 
 class _Ranked(msgspec.Struct, frozen=True):
-    rank: tuple[int, ...]
+    rank: int
     device: DraDevice
 
 
 def _ranked(
-    offer: Offer, occupancy: Occupancy, blocking: Blocking, score: Score, group: Sequence[str]
+    offer: Offer, occupancy: Occupancy, blocking: Blocking, policy: PublishPolicy, group: Sequence[str]
 ) -> list[list[_Ranked]]:
     """Return the free devices of each profile, best first."""
     tables = {pci: compiled_table(family) for pci, family in offer.families.items()}
-    by_profile: dict[str | None, list[_Ranked]] = {}
-    for number, device in enumerate(offer.devices):
-        if device.pci not in group or not blocking.free(device):
-            continue
+    numbers = {device.name: number for number, device in enumerate(offer.devices)}
+    score = SCORES[policy.score]
+
+    def rank(device: DraDevice, before: Sequence[DraDevice]) -> tuple[int, ...]:
         table = tables.get(device.pci)
-        room = GpuRoom(table, blocking.mask(device.pci))
-        rank = (not device.warm, *score(room, device), _destroyed(device, occupancy, table), number)
-        by_profile.setdefault(device.profile, []).append(_Ranked(rank, device))
-    return [sorted(ranks, key=lambda each: each.rank) for ranks in by_profile.values()]
+        mask = reduce(or_, (other.mask for other in before), blocking.mask(device.pci))
+        displaced = _destroyed(device, occupancy, table)
+        return (not device.warm, *score(GpuRoom(table, mask), device), displaced, numbers[device.name])
+
+    by_profile: dict[str | None, list[DraDevice]] = {}
+    for device in offer.devices:
+        if device.pci in group and blocking.free(device):
+            by_profile.setdefault(device.profile, []).append(device)
+    orders = (_burst_order(devices, rank, blocking, policy.per_profile) for devices in by_profile.values())
+    return [[_Ranked(number, device) for number, device in enumerate(order)] for order in orders]
+
+
+def _burst_order(
+    devices: Sequence[DraDevice],
+    rank: Callable[[DraDevice, Sequence[DraDevice]], tuple[int, ...]],
+    blocking: Blocking,
+    most: int,
+) -> list[DraDevice]:
+    """Return devices of one profile in the order in which a burst of claims should get them.
+
+    Each of the first ``most`` is the best if all before it are allocated. So a burst fills one GPU after the other, and
+    a claim for several devices of one GPU finds them. The others follow by their own rank.
+    """
+    first = {device.name: rank(device, ()) for device in devices}
+    now = dict(first)
+    before: dict[str, list[DraDevice]] = {}
+    order: list[DraDevice] = []
+    left = list(devices)
+    while left and len(order) < most:
+        best = min(left, key=lambda device: now[device.name])
+        order.append(best)
+        chosen = before.setdefault(best.pci, [])
+        chosen.append(best)
+        left = [device for device in left if device is not best and blocking.free(device, chosen)]
+        now |= {device.name: rank(device, chosen) for device in left if device.pci == best.pci}
+    names = {device.name for device in order}
+    others = (device for device in devices if device.name not in names)
+    return [*order, *sorted(others, key=lambda device: first[device.name])]
 
 
 def _preferred(ranked: Sequence[_Ranked], most: int, published: Collection[str]) -> list[_Ranked]:

@@ -73,7 +73,7 @@ def test_a_warm_instance_comes_first_and_room_for_others_displaces_the_fewest() 
     assert names(found, "2g.10gb")[0] == "gpu-1-mig-2g10gb-14-0"
     assert names(found, "1g.5gb")[0] == "gpu-1-mig-1g5gb-19-6"
     assert names(found, "7g.40gb") == ["gpu-0-mig-7g40gb-0-0", "gpu-1-mig-7g40gb-0-0"]
-    assert names(found, "3g.20gb")[:2] == ["gpu-0-mig-3g20gb-9-4", "gpu-1-mig-3g20gb-9-4"]
+    assert names(found, "3g.20gb")[:2] == ["gpu-0-mig-3g20gb-9-4", "gpu-0-mig-3g20gb-9-0"]
 
 
 @pytest.mark.parametrize(("score", "gpu"), [("keep-whole-gpus", "gpu-1"), ("first-fit", "gpu-0")])
@@ -146,6 +146,20 @@ def test_sixteen_gpus_have_room_for_each_slice() -> None:
     found = desired(factory.inventory(f"{A100}*16", enabled=True))
     first = SliceLayout().groups(each.pci for each in found.devices)
     assert [sum(each.pci in group for each in found.devices) for group in first] == [56, 56]
+
+
+def test_a_burst_of_claims_fills_one_gpu_after_the_other() -> None:
+    found = desired(factory.inventory(f"{A100}*8", enabled=True))
+    assert [name[:6] for name in names(found, "1g.5gb")][:7] == ["gpu-0-"] * 7
+    assert [name[:6] for name in names(found, "3g.20gb")][:4] == ["gpu-0-", "gpu-0-", "gpu-1-", "gpu-1-"]
+    assert [name[:6] for name in names(found, "1g.5gb+me")][:3] == ["gpu-0-", "gpu-1-", "gpu-2-"]
+
+
+def test_a_claim_for_several_profiles_of_one_gpu_finds_them() -> None:
+    # As in NVIDIA's example gpu-test4: two 1g, a 2g and a 3g with the same parentUUID.
+    found = desired(factory.inventory(f"{A100}*8", enabled=True))
+    places = {(each.profile, each.start) for each in found.devices if each.name.startswith("gpu-0-")}
+    assert {("3g.20gb", 4), ("2g.10gb", 0), ("1g.5gb", 2), ("1g.5gb", 3)} <= places
 
 
 def test_published_devices_stay_rather_than_new_ones_of_lower_rank() -> None:
