@@ -75,7 +75,7 @@ class Cluster:
         # What is published already is not preferred, so that as many devices as possible are hidden.
         desired = choose_devices(offer, find_occupancy(self.node, offer, allocated), self.policy)
         found = next_publication(previous, desired, allocated, START + timedelta(seconds=self.now), self.policy.layout)
-        built = build_slices(found, self.naming, NODE, gpus=[g.pci for g in self.node.gpus], layout=self.policy.layout)
+        built = build_slices(found, self.naming, NODE, layout=self.policy.layout)
         assert find_faults(built, NODE) == ()
         writes = plan_writes(tuple(current.values()), built, NODE)
         assert not writes.delete

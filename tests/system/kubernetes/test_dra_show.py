@@ -18,7 +18,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 @pytest.fixture
 def published_cluster(cluster: Cluster) -> Cluster:
-    """A cluster with one node, and a claim that has half of its GPU."""
+    """Return a cluster with one node, and a claim that has half of its GPU."""
     for each in published(allocated=(TRAIN,)):
         plain: dict[str, Any] = msgspec.to_builtins(each)
         cluster.must("POST", SLICES, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **plain})

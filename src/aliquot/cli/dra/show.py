@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NoSlicesError(BlockedError):
-    """No resource slice of the cluster has a GPU."""
+    """The cluster has no resource slice with a GPU."""
 
     code = "NO_DRA_GPUS"
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError
 from aliquot.kubernetes.dra.agent.resource_objects import AllocationResult, ResourceClaim
+from aliquot.kubernetes.dra.model.claims import parse_claim
+from aliquot.kubernetes.dra.model.device_config import check_claim
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
@@ -58,7 +62,10 @@ class ClaimInformer:
         return frozenset(claim.metadata.uid for claim in self.claims.items) if self.current else None
 
     async def allocation(self, reference: ClaimReference) -> AllocatedClaim:
-        """Read a claim from the API server. A cached one may be older than what kubelet has read."""
+        """Read a claim from the API server. A cached one may be older than what kubelet has read.
+
+        Raises also what ``check_claim`` raises, for a configuration that Aliquot does not serve.
+        """
         step = f"kubectl -n {reference.namespace} get resourceclaim {reference.name} -o yaml"
         try:
             claim = await self._api.get(ResourceClaim, reference.name, reference.namespace)
@@ -73,6 +80,9 @@ class ClaimInformer:
         found = self._allocated(claim)
         if not found.devices:
             raise ClaimMismatchError(f"{reference} has no device of {self._driver} on this node", next_step=step)
+        parsed = parse_claim(msgspec.to_builtins(claim), self._driver)
+        if parsed is not None:
+            check_claim(parsed, monitoring=True)
         return found
 
     def is_known_to_differ(self, claim: AllocatedClaim) -> bool:

@@ -12,8 +12,7 @@ from aliquot.kubernetes.dra.agent.claim_types import DeviceLocation
 from aliquot.kubernetes.dra.agent.loop import NodeOffer
 from aliquot.kubernetes.dra.model.device import DraDevice
 from aliquot.kubernetes.dra.model.layout import SliceLayout
-from aliquot.kubernetes.dra.model.naming import OWN_DOMAIN, DriverNaming
-from aliquot.kubernetes.dra.model.objects import DeviceTaint
+from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.occupancy import find_occupancy
 from aliquot.kubernetes.dra.model.offer import ModeChanges, offered_devices
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy, choose_devices
@@ -21,7 +20,6 @@ from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.node.holders.prepared_claims import CreatedInstance
 
 UNHEALTHY = "the driver reported an error of this GPU: see nvidia-smi and the kernel log (XID)"
-UNHEALTHY_TAINT = f"{OWN_DOMAIN}/unhealthy"
 
 
 class NodeDevices:
@@ -60,8 +58,8 @@ class NodeDevices:
     def choose(self, node: NodeOffer) -> PublishedChoice:
         """Return what to publish now.
 
-        An instance that was not created for a claim stays: a claim may get it as it is. Devices of an unhealthy GPU or
-        instance get a taint, which keeps new claims away.
+        An instance that was not created for a claim stays: a claim may get it as it is. Nothing is free on an unhealthy
+        GPU.
         """
 
         def stays(gpu: Gpu, instance: GpuInstance) -> bool:
@@ -70,11 +68,9 @@ class NodeDevices:
         offer = offered_devices(node.inventory, self.naming, mode_changes=self._mode_changes)
         self.refusals = offer.refusals
         self._known = {device.name: device for device in offer.devices}
-        occupancy = find_occupancy(node.inventory, offer, node.allocated, stays)
-        chosen = choose_devices(offer, occupancy, self._policy, node.published)
         self._sick = frozenset(_unhealthy_gpus(node))
-        devices = tuple(_tainted(device) if device.gpu_uuid in self._sick else device for device in chosen.devices)
-        return msgspec.structs.replace(chosen, devices=devices)
+        occupancy = find_occupancy(node.inventory, offer, node.allocated, stays, self._sick)
+        return choose_devices(offer, occupancy, self._policy, node.published)
 
     @property
     def health(self) -> dict[tuple[str, str], DeviceState]:
@@ -83,7 +79,7 @@ class NodeDevices:
         pools = {d.name: self.naming.gpu_pool(self._node, d.pci) for d in self._known.values()}
         per_gpu = self._policy.layout.pool_per_gpu
         return {
-            (pools[device.name] if per_gpu else self._pool, device.name): states[device.gpu_uuid in self._sick]
+            (pools[device.name] if per_gpu else self._pool, device.name): states[device.pci in self._sick]
             for device in self._known.values()
         }
 
@@ -94,14 +90,9 @@ class NodeDevices:
 
 
 def _unhealthy_gpus(node: NodeOffer) -> set[str]:
-    """Return the UUIDs of GPUs that are unhealthy, or have an unhealthy instance: an XID seldom stays in one."""
+    """Return the PCI addresses of GPUs that are unhealthy, or have an unhealthy instance: an XID seldom stays in one."""
     return {
-        gpu.uuid
+        gpu.pci
         for gpu in node.inventory.gpus
         if node.unhealthy & {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)}
     }
-
-
-def _tainted(device: DraDevice) -> DraDevice:
-    taint = DeviceTaint(UNHEALTHY_TAINT, "NoSchedule")
-    return msgspec.structs.replace(device, taints=(*device.taints, taint))

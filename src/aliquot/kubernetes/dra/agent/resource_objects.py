@@ -5,7 +5,7 @@ Source: k8s.io/api resource/v1/types.go (Kubernetes 1.34 to 1.36).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.dra.model.objects import GROUP
@@ -23,6 +23,8 @@ class AllocationResult(ApiStruct, frozen=True):
 
 class DeviceResults(ApiStruct, frozen=True):
     results: tuple[AllocationResult, ...] = ()
+    config: tuple[dict[str, Any], ...] = ()
+    """As it is in the claim: ``model.device_config`` checks it."""
 
 
 class ClaimAllocationStatus(ApiStruct, frozen=True):

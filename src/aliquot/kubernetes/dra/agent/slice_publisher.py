@@ -63,7 +63,7 @@ class SlicePublisher:
 
     @property
     def published(self) -> Publication:
-        """What the slices publish now, as far as this client knows."""
+        """The devices that the slices publish now, as far as this client knows."""
         return read_publication(self.slices.items)
 
     def refuse_other_driver(self) -> None:

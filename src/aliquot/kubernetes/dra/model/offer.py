@@ -35,6 +35,8 @@ class Offer(msgspec.Struct, frozen=True):
     counter_sets: tuple[CounterSet, ...] = ()
     refusals: tuple[str, ...] = ()
     """A sentence for each GPU that is not offered, or only in part."""
+    gpus: tuple[str, ...] = ()
+    """PCI addresses of all GPUs of the node, offered or not. They divide it into slices."""
     families: dict[str, Family] = {}
     """By PCI address, for GPUs with MIG."""
 
@@ -80,7 +82,8 @@ def offered_devices(
             devices.append(msgspec.structs.replace(made, counter_set=naming.counter_set(gpu), uses=totals))
         if not (instances and whole):
             refusals.append(_part(gpu, instances))
-    return Offer(tuple(devices), tuple(sets), tuple(refusals), families)
+    addresses = tuple(sorted(gpu.pci for gpu in inventory.gpus))
+    return Offer(tuple(devices), tuple(sets), tuple(refusals), addresses, families)
 
 
 def is_warm(profile: Profile, instance: GpuInstance) -> bool:

@@ -37,6 +37,9 @@ class Publication(msgspec.Struct, frozen=True):
     devices: tuple[DraDevice, ...] = ()
     """In the order of the slices."""
     counter_sets: tuple[CounterSet, ...] = ()
+    gpus: tuple[str, ...] = ()
+    """PCI addresses of all GPUs of the node, also of those that are gone and have devices. They divide it into slices.
+    """
 
     @property
     def hidden(self) -> dict[str, datetime]:
@@ -77,17 +80,12 @@ def next_publication(
         if (left := _leaving(device, now, blocked)) is not None
     ]
     kept = {name: before.get(name) or wanted[name] for name in allocated if name in before or name in wanted}
-    free = [_with_times(device, before.get(device.name)) for device in desired.devices if device.name not in kept]
-    free = _with_room(free, before, [*kept.values(), *leaving], layout or SliceLayout())
+    free = [device for device in desired.devices if device.name not in kept]
+    stay = [*kept.values(), *leaving]
+    gpus = tuple(sorted({*desired.gpus, *(device.pci for device in (*free, *stay))}))
+    free = _with_room(free, before, stay, layout or SliceLayout(), gpus)
     devices = (*free, *leaving, *(kept[name] for name in sorted(kept)))
-    return Publication(devices, _counter_sets(desired.counter_sets, previous.counter_sets, devices))
-
-
-def _with_times(device: DraDevice, before: DraDevice | None) -> DraDevice:
-    """Return a device with the times that its taints have already, so that they are no difference."""
-    known = {(t.key, t.value, t.effect): t for t in before.taints} if before is not None else {}
-    taints = tuple(known.get((t.key, t.value, t.effect), t) if t.time_added is None else t for t in device.taints)
-    return msgspec.structs.replace(device, taints=taints) if taints != device.taints else device
+    return Publication(devices, _counter_sets(desired.counter_sets, previous.counter_sets, devices), gpus)
 
 
 def _leaving(device: DraDevice, now: datetime, blocked: _Blocked) -> DraDevice | None:
@@ -116,17 +114,20 @@ class _Blocked:
 
 
 def _with_room(
-    free: list[DraDevice], before: Mapping[str, DraDevice], others: list[DraDevice], layout: SliceLayout
+    free: list[DraDevice],
+    before: Mapping[str, DraDevice],
+    others: list[DraDevice],
+    layout: SliceLayout,
+    gpus: tuple[str, ...],
 ) -> list[DraDevice]:
     """Hold back new devices, the last ones first, for which a slice has no room until tainted ones are removed."""
-    result = list(free)
-    for group in layout.groups(device.pci for device in [*free, *others]):
+    held_back: set[str] = set()
+    for group in layout.groups(gpus):
         here = [device for device in free if device.pci in group]
         excess = len(here) + sum(device.pci in group for device in others) - layout.most_devices
-        new = [device for device in here if device.name not in before]
-        held_back = {device.name for device in new[max(0, len(new) - excess) :]} if excess > 0 else set()
-        result = [device for device in result if device.name not in held_back]
-    return result
+        new = [device.name for device in here if device.name not in before]
+        held_back.update(new[max(0, len(new) - excess) :] if excess > 0 else ())
+    return [device for device in free if device.name not in held_back]
 
 
 def _counter_sets(

@@ -58,6 +58,7 @@ class PublishedChoice(msgspec.Struct, frozen=True):
 
     devices: tuple[DraDevice, ...] = ()
     counter_sets: tuple[CounterSet, ...] = ()
+    gpus: tuple[str, ...] = ()
 
 
 def fragmentation_score(room: GpuRoom, device: DraDevice) -> tuple[int, ...]:
@@ -105,7 +106,7 @@ def choose_devices(
     blocking = Blocking(offer, occupancy)
     allocated = sorted((d for d in offer.devices if d.name in occupancy.allocated), key=lambda device: device.name)
     free: list[_Ranked] = []
-    for group in policy.layout.groups(device.pci for device in offer.devices):
+    for group in policy.layout.groups(offer.gpus):
         room = policy.layout.most_devices - policy.layout.reserve - sum(device.pci in group for device in allocated)
         ranked = _ranked(offer, occupancy, blocking, policy, group)
         whole = [one for each in ranked for one in each if one.device.whole]
@@ -113,7 +114,7 @@ def choose_devices(
         free += [*whole, *_most_even(parts, room - len(whole))]
     order = _profile_order(offer)
     free.sort(key=lambda each: (order(each.device), each.rank))
-    return PublishedChoice((*(each.device for each in free), *allocated), offer.counter_sets)
+    return PublishedChoice((*(each.device for each in free), *allocated), offer.counter_sets, offer.gpus)
 
 
 class _Ranked(msgspec.Struct, frozen=True):

@@ -51,17 +51,15 @@ def build_slices(
     naming: DriverNaming,
     node: str,
     *,
-    gpus: Iterable[str] = (),
     layout: SliceLayout | None = None,
     generation: int = 1,
 ) -> tuple[ResourceSlice, ...]:
     """Return the slices of a node, in the order in which the allocator reads them.
 
-    ``gpus`` are the PCI addresses of all GPUs of the node. Those without a device count too, so that the slices stay
-    the same while devices come and go.
+    GPUs without a device count too, so that the slices stay the same while devices come and go.
     """
     division = layout or SliceLayout()
-    known = {*gpus, *(d.pci for d in publication.devices), *(each.pci for each in publication.counter_sets)}
+    known = {*publication.gpus, *(d.pci for d in publication.devices), *(each.pci for each in publication.counter_sets)}
     built: list[ResourceSlice] = []
     pools = [(pci,) for pci in sorted(known)] if division.pool_per_gpu else [tuple(sorted(known))]
     for members in pools:
@@ -88,7 +86,7 @@ def read_publication(slices: Iterable[ResourceSlice]) -> Publication:
         for each in current
         for one in each.spec.shared_counters
     )
-    return Publication(devices, sets)
+    return Publication(devices, sets, tuple(sorted({device.pci for device in devices})))
 
 
 def _parts(publication: Publication, layout: SliceLayout, members: tuple[str, ...]) -> Iterator[_Part]:

@@ -1,4 +1,4 @@
-"""What kubelet asks a DRA driver for, as values: the service, its claims and its answers."""
+"""Values of the calls that kubelet makes to a DRA driver: claims, answers, and the service that gives them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a cluster publishes and allocates through DRA, and what is wrong with it. Reads API objects only."""
+"""Views of what a cluster publishes and allocates through DRA. Reads API objects only."""

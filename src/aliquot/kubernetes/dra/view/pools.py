@@ -39,7 +39,7 @@ class AllocatedView(msgspec.Struct, frozen=True):
 
 
 class FitView(msgspec.Struct, frozen=True):
-    """How many more devices of a profile fit on a GPU now. ``reason`` says why there is none."""
+    """The number of devices of a profile that still fit on a GPU now. ``reason`` says why there is none."""
 
     profile: str
     count: int

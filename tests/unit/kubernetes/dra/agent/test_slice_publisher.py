@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.kubernetes.client.errors import ConflictError
 from aliquot.kubernetes.client.objects import ObjectMeta
-from aliquot.kubernetes.dra.model.objects import DeviceTaint, ResourceSlice
+from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.validation import InvalidSlicesError
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 from unit.kubernetes.dra.agent.bench import run
@@ -32,19 +32,6 @@ def test_nothing_is_written_when_equal(bed: Bed) -> None:
         bed.restart()
         await bed.publish(choice(0, 1))
         assert len(bed.server.log) == 2
-
-    run(story())
-
-
-def test_the_time_that_the_server_adds_to_a_taint_is_no_difference(bed: Bed) -> None:
-    tainted = choice(0, taints=(DeviceTaint("aliquot.dev/unhealthy", "NoSchedule", "xid-79"),))
-
-    async def story() -> None:
-        await bed.publish(tainted)
-        await bed.publish(tainted)
-        assert bed.server.log == ["create", "create"]
-        await bed.publish(choice(0))
-        assert bed.server.devices() == [NAMES[0]]
 
     run(story())
 

@@ -14,7 +14,7 @@ from aliquot.kubernetes.client.codec import decode
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.publication import Publication, next_publication
-from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy
+from aliquot.kubernetes.dra.model.ranking import PublishPolicy
 from aliquot.kubernetes.dra.model.slices import build_slices, quantity, read_publication, slice_name
 from aliquot.kubernetes.dra.model.validation import find_faults
 from support import factory
@@ -37,7 +37,7 @@ def published(node: Inventory, *allocated: str, layout: SliceLayout | None = Non
 
 def slices(node: Inventory, layout: SliceLayout, *allocated: str) -> tuple[ResourceSlice, ...]:
     found = published(node, *allocated, layout=layout)
-    return build_slices(found, NAMING, "node-1", gpus=[gpu.pci for gpu in node.gpus], layout=layout)
+    return build_slices(found, NAMING, "node-1", layout=layout)
 
 
 def test_a_slice_as_it_is_written() -> None:
@@ -71,13 +71,14 @@ def test_every_layout_is_valid_and_is_read_back(layout: SliceLayout) -> None:
     node = factory.inventory(f"{A100}*16", "tesla-t4", enabled=True)
     taken = ("gpu-3-mig-3g20gb-9-4", "gpu-15-mig-1g5gb-19-0")
     found = published(node, *taken, layout=layout)
-    built = build_slices(found, NAMING, "node-1", gpus=[gpu.pci for gpu in node.gpus], layout=layout)
+    built = build_slices(found, NAMING, "node-1", layout=layout)
     assert find_faults(built, "node-1", combined=layout.combined) == ()
     decoded = tuple(decode(msgspec.json.encode(each), ResourceSlice) for each in built)
     assert decoded == built
     again = read_publication(reversed(decoded))
     assert {each.name: each for each in again.devices} == {each.name: each for each in found.devices}
-    assert build_slices(again, NAMING, "node-1", gpus=[gpu.pci for gpu in node.gpus], layout=layout) == built
+    assert again.gpus == found.gpus
+    assert build_slices(again, NAMING, "node-1", layout=layout) == built
 
 
 @pytest.mark.parametrize("family", catalog.family_names())
@@ -98,11 +99,23 @@ def test_nine_gpus_have_two_slices_of_counters_which_come_first() -> None:
     assert {each.spec.pool.resource_slice_count for each in built} == {4}
 
 
+def test_a_lost_gpu_does_not_move_devices_to_another_slice() -> None:
+    node = factory.inventory(f"{A100}*16", enabled=True)
+    lost = msgspec.structs.replace(node.gpus[0], lost=True)
+    without = msgspec.structs.replace(node, gpus=(lost, *node.gpus[1:]))
+    for layout in LAYOUTS[:2]:
+        built = slices(without, layout)
+        assert find_faults(built, "node-1") == ()
+        before = {device.name: each.name for each in slices(node, layout) for device in each.spec.devices}
+        after = {device.name: each.name for each in built for device in each.spec.devices}
+        assert all(before[name] == after[name] for name in before.keys() & after.keys())
+
+
 def test_slices_stay_when_their_devices_go() -> None:
     node = factory.inventory(f"{A100}*9", enabled=True)
-    addresses = [gpu.pci for gpu in node.gpus]
-    full = build_slices(published(node), NAMING, "node-1", gpus=addresses)
-    empty = build_slices(Publication((), published(node).counter_sets), NAMING, "node-1", gpus=addresses)
+    found = published(node)
+    full = build_slices(found, NAMING, "node-1")
+    empty = build_slices(msgspec.structs.replace(found, devices=()), NAMING, "node-1")
     assert [each.name for each in empty] == [each.name for each in full]
     assert find_faults(empty, "node-1") == ()
 
@@ -125,7 +138,7 @@ def test_only_the_highest_generation_is_read() -> None:
 
 
 def test_a_device_of_another_shape_is_read_without_its_placement() -> None:
-    built = build_slices(Publication(PublishedChoice().devices), NAMING, "node-1", gpus=["0000:07:00.0"])
+    built = build_slices(Publication(gpus=("0000:07:00.0",)), NAMING, "node-1")
     foreign = msgspec.convert({"name": "disk", "capacity": {"size": {"value": "much"}}}, type(_device()))
     spec = msgspec.structs.replace(built[0].spec, devices=(foreign,))
     found = read_publication([msgspec.structs.replace(built[0], spec=spec)]).devices[0]

@@ -22,8 +22,7 @@ NODE = "node-1"
 
 def built(node: Inventory, *allocated: str, layout: SliceLayout | None = None) -> tuple[ResourceSlice, ...]:
     found = desired(node, allocated, PublishPolicy(layout=layout or SliceLayout()))
-    addresses = [gpu.pci for gpu in node.gpus]
-    return build_slices(Publication(found.devices, found.counter_sets), NAMING, NODE, gpus=addresses, layout=layout)
+    return build_slices(Publication(found.devices, found.counter_sets, found.gpus), NAMING, NODE, layout=layout)
 
 
 def stored(slices: tuple[ResourceSlice, ...]) -> tuple[ResourceSlice, ...]:

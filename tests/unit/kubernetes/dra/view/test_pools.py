@@ -1,4 +1,4 @@
-"""What ``aliquot dra show`` says of pools: who has what, what fits, and why not."""
+"""Pools as ``aliquot dra show`` prints them: who has what, what fits, and why not."""
 
 from __future__ import annotations
 
