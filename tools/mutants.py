@@ -42,6 +42,7 @@ SLOTS = ("tests/unit/slurm/node/test_slots_beside_jobs.py",)
 DRA_COUNTERS = ("tests/laws/oracle/test_dra_counters.py",)
 DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
 DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
+CLAIMS = ("tests/unit/kubernetes/dra/agent/test_preparer.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -1008,6 +1009,41 @@ MUTANTS = {
         " or not lasting <= _devices(state)",
         "",
         DRA_WRITES,
+    ),
+    "claims-hold": Mutant(
+        "claims: a prepared ResourceClaim holds nothing for other programs",
+        "node/holders/prepared_claims.py",
+        "for d in each.devices if not d.shared)",
+        "for d in each.devices if d.shared)",
+        ("tests/unit/node/holders/test_prepared_claims.py", *CLAIMS),
+    ),
+    "claims-foreign": Mutant(
+        "claims: an idle instance that was not created for a claim is destroyed for one",
+        "kubernetes/dra/agent/claim_plan.py",
+        "not in self._created",
+        "is None",
+        CLAIMS,
+    ),
+    "claims-created": Mutant(
+        "claims: a killed agent does not know the instance that it had just created",
+        "kubernetes/dra/agent/preparer.py",
+        "await self._store.add_created(planned.created)",
+        "planned.created",
+        ("tests/laws/property/test_dra_agent.py",),
+    ),
+    "claims-verify": Mutant(
+        "claims: kubelet is answered without a read under the node's lock",
+        "kubernetes/dra/agent/preparer.py",
+        "if not exists(record, now)}",
+        "if not record}",
+        CLAIMS,
+    ),
+    "claims-boot": Mutant(
+        "claims: after a reboot kubelet gets devices that do not exist",
+        "kubernetes/dra/agent/preparer.py",
+        "ready = known.boot == await self._node.boot() and ",
+        "ready = ",
+        CLAIMS,
     ),
 }
 

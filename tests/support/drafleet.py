@@ -50,9 +50,7 @@ class FleetNode:
         desired = choose_devices(self.offer, occupancy, self.policy, seen)
         previous = self.publication
         self.publication = next_publication(previous, desired, allocated, now, self.policy.layout)
-        gpus = [gpu.pci for gpu in self.inventory.gpus]
-        layout = self.policy.layout
-        built = build_slices(self.publication, self.naming, self.name, gpus=gpus, layout=layout)
+        built = build_slices(self.publication, self.naming, self.name, layout=self.policy.layout)
         self.published = [to_json(one) for one in built]
         return self.publication != previous
 

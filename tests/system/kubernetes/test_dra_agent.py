@@ -115,6 +115,12 @@ def test_claims_are_prepared_and_known_to_the_next_agent(state: Path) -> None:
     assert isinstance(answers[0]["u1"], AliquotError)
     assert isinstance(answers[1]["u1"], PreparedClaim)
     assert made_agent.problem
+    figures = made_agent.metrics.registry.get_sample_value
+    assert figures("aliquot_claims_applies_total", {"node": "n1", "outcome": "done"}) == 1
+    assert [
+        figures("aliquot_claims_prepares_total", {"node": "n1", "outcome": outcome})
+        for outcome in ("prepared", "failed")
+    ] == [1, 1]
     with connect("machine") as node:
         gpu = next(each for each in node.backend.read().gpus if each.minor == 0)
         assert [(i.profile, i.placement) for i in gpu.instances] == [("1g.5gb", "4:1")]

@@ -121,7 +121,7 @@ class ClaimPlanner:
         targets = tuple(self._target(claim, device) for device in claim.devices)
         wanted = {pci: list(found) for pci, found in self._targets.items()}
         for target in targets:
-            self._refuse_taken(claim, target)
+            self._refuse_taken(claim, target, wanted.get(target.gpu.pci, ()))
             if not target.allocated.shared:
                 wanted.setdefault(target.gpu.pci, []).append(target)
             elif not target.uuid_in(target.gpu):
@@ -182,18 +182,18 @@ class ClaimPlanner:
         except KeyError:
             return None
 
-    def _refuse_taken(self, claim: AllocatedClaim, target: DeviceTarget) -> None:
-        """Raise BlockedError if another claim has a part of the device, prepared before or in the same call."""
+    def _refuse_taken(self, claim: AllocatedClaim, target: DeviceTarget, beside: Sequence[DeviceTarget]) -> None:
+        """Raise BlockedError if another claim has a part of the device, or a device of the same moment does."""
         if target.allocated.shared:
             return
         for record in self._records.claims:
             taken = any(target.overlaps(device) for device in record.devices if not device.shared)
             if taken and record.uid != claim.reference.uid:
                 raise _held(claim, target, (record.holder,))
-        for other in self._targets.get(target.gpu.pci, ()):
+        for other in beside:
             if target.whole or other.whole or other.placement.mask & target.placement.mask:
                 raise BlockedError(
-                    f"{claim.reference} has {target}, but another claim of the same moment has {other}",
+                    f"{claim.reference} has {target}, but {other} was allocated at the same time",
                     code="HELD",
                     next_step="kubectl get resourceclaims --all-namespaces",
                 )

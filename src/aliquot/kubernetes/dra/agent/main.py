@@ -134,7 +134,7 @@ class ClaimAgent:
         """Stop serving, and let the change that runs end."""
         await self.options.driver.server.close()
         if self.preparer is not None:
-            await self.preparer.close()
+            await self.preparer.close(lambda: driver_calls.oldest_s() >= self.hardware.patience_s)
         await self.usage_sampler.close()
 
     async def _refuse_other_slices(self) -> None:

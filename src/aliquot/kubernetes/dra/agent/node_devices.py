@@ -90,7 +90,7 @@ class NodeDevices:
 
 
 def _unhealthy_gpus(node: NodeOffer) -> set[str]:
-    """Return the PCI addresses of GPUs that are unhealthy, or have an unhealthy instance: an XID seldom stays in one."""
+    """Return the PCI addresses of GPUs that are unhealthy or have an unhealthy instance."""
     return {
         gpu.pci
         for gpu in node.inventory.gpus

@@ -70,6 +70,8 @@ class PrepareListener(Protocol):
 
     def record_claim(self, result: str, seconds: float) -> None: ...
 
+    def record_apply(self, outcome: ApplyOutcome, seconds: float) -> None: ...
+
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
     """A claim that waits for its devices."""
@@ -116,6 +118,7 @@ class ClaimPreparer:
         self._missing: frozenset[str] = frozenset()
         self._warnings = NewWarnings(log)
         self._batches = 0
+        self._closing = False
         self._queue: list[_Waiting] = []
         self._current: dict[str, asyncio.Future[Result]] = {}
         self._runner: asyncio.Task[None] | None = None
@@ -179,10 +182,11 @@ class ClaimPreparer:
         """The uids of prepared claims whose devices did not exist at the last ``restore``, and do not now."""
         return self._missing
 
-    async def close(self) -> None:
-        """Wait for the change that runs."""
-        if self._runner is not None:
-            await asyncio.gather(self._runner, return_exceptions=True)
+    async def close(self, hangs: Callable[[], bool] = lambda: False) -> None:
+        """Wait for the change that runs, but not for another program, nor while ``hangs`` is true of the driver."""
+        self._closing = True
+        while self._runner is not None and not self._runner.done() and not hangs():
+            await asyncio.wait((self._runner,), timeout=LOCK_POLL_S)
 
     # -- one claim
 
@@ -251,7 +255,10 @@ class ClaimPreparer:
             except StalePlanError:
                 reads += 1
             except LockedError as error:
-                await _wait_for_lock(left, error)
+                if self._closing or any(time.monotonic() - each.since > PATIENCE_S for each in left):
+                    raise
+                log.debug("%s", error.brief)
+                await asyncio.sleep(LOCK_POLL_S)
             except AliquotError as error:
                 if len(left) == 1:
                     raise
@@ -288,7 +295,10 @@ class ClaimPreparer:
 
     async def _apply(self, planned: ClaimPlan) -> Inventory:
         await self._store.add_created(planned.created)
+        started = time.monotonic()
         outcome = await self._node.hardware.apply(planned.plan, log.debug)
+        if self._listener is not None:
+            self._listener.record_apply(outcome, time.monotonic() - started)
         if outcome.error is not None:
             raise outcome.error
         return outcome.inventory
@@ -332,16 +342,9 @@ class ClaimPreparer:
 
     def _settle(self, batch: Iterable[_Waiting], result: Result) -> None:
         for each in batch:
-            self._current.pop(each.claim.reference.uid, None)
             if not each.done.done():
+                del self._current[each.claim.reference.uid]
                 each.done.set_result(result)
-
-
-async def _wait_for_lock(batch: Sequence[_Waiting], error: LockedError) -> None:
-    """Wait while another program changes the GPUs. Raises the error once a claim has waited too long."""
-    if any(time.monotonic() - each.since > PATIENCE_S for each in batch):
-        raise error
-    await asyncio.sleep(LOCK_POLL_S)
 
 
 async def _done(result: Result) -> Result:

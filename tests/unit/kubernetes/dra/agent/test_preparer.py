@@ -134,6 +134,10 @@ def test_two_claims_of_a_call_never_get_one_device(bench: Bench) -> None:
     assert (second.code, bench.gpus.instances()) == ("HELD", ["1g.5gb@4"])
 
 
+def test_a_whole_gpu_and_a_part_of_it_are_refused(bench: Bench) -> None:
+    assert "allocated at the same time" in run(bench.refused(claim("a", "gpu-0", SMALL))).brief
+
+
 def test_admin_access_holds_nothing(bench: Bench) -> None:
     refusal = run(bench.refused(claim("watch", SMALL, shared=True)))
     assert refusal.code == "NO_CLAIMED_DEVICE"
@@ -226,6 +230,27 @@ def test_the_lock_of_another_program_is_waited_for(bench: Bench) -> None:
 
     bench.gpus.lock = Busy()
     run(bench.one(claim("a", SMALL)))
+
+
+def test_an_agent_that_stops_does_not_wait_for_another_program(bench: Bench) -> None:
+    class Busy:
+        @contextmanager
+        def hold(self) -> Any:
+            raise LockedError("aliquot apply changes the GPUs")
+            yield
+
+    bench.gpus.lock = Busy()
+
+    async def story() -> None:
+        waiting = asyncio.create_task(bench.prepare(claim("a", SMALL)))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await bench.preparer.close()
+        (found,) = await waiting
+        assert isinstance(found, LockedError)
+        assert bench.recorded().claims == ()
+
+    run(story())
 
 
 def test_an_instance_that_goes_before_the_answer_is_made_again(bench: Bench) -> None:
