@@ -89,10 +89,16 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (BOTH, [network_policy(CONTROLLER, "controller", values, https=True)]),
             (MACHINES, [network_policy(DEVICES, "devices", values)]),
         ],
+        **_optional(values),
+    }
+
+
+def _optional(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
+    """Return the files of the folder OPTIONAL."""
+    claims = [*access.roles(AGENT_ACCOUNT, values, claims=True), *admission.claims(values)]
+    return {
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
-        f"{OPTIONAL}/claims": [
-            (CONTAINERS, [*access.roles(AGENT_ACCOUNT, values, claims=True), *admission.claims(values)])
-        ],
+        f"{OPTIONAL}/claims": [(CONTAINERS, claims)],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],
         f"{OPTIONAL}/servicemonitor": [(BOTH, [service_monitor(values)])],
     }
