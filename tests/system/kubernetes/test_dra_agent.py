@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aliquot.cli.main import main
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.dra.agent.main import ClaimAgent, ClaimAgentOptions, DraDriver
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
@@ -97,7 +98,7 @@ def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
     return found, sockets
 
 
-def test_claims_are_prepared_and_known_to_the_next_agent(state: Path) -> None:
+def test_claims_are_prepared_and_known_to_the_next_agent(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answers: list[Mapping[str, PreparedClaim | AliquotError]] = []
 
     async def first(service: ClaimService) -> None:
@@ -125,6 +126,13 @@ def test_claims_are_prepared_and_known_to_the_next_agent(state: Path) -> None:
         gpu = next(each for each in node.backend.read().gpus if each.minor == 0)
         assert [(i.profile, i.placement) for i in gpu.instances] == [("1g.5gb", "4:1")]
         assert gpu.mig.current == "enabled"
+
+    # No agent runs now, and no process: every verb keeps the device, and names the claim.
+    capsys.readouterr()
+    assert main(["plan", "--sim", "machine", "--gpu", "0", "--mig", "7g.40gb"]) == 20
+    shown = capsys.readouterr()
+    assert "claim team/train" in shown.out + shown.err
+    assert "kubectl -n team describe resourceclaim train" in shown.out + shown.err
 
     next_agent, _ = agent(state, second)
     assert asyncio.run(AgentRun(next_agent).run()) == 0
