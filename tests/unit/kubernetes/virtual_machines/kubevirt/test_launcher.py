@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aliquot.kubernetes.kinds.harvester_names import MDEV_ENV, PCI_ENV, environment
 from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
+from support.selection import laws
 
 A2, L40S = "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_L40S-12A"
 ONE, TWO = "b2107403-110c-45b0-af87-32cc91597b8a", "2a4cb2c6-1d33-4f5e-9b64-7fb3a2a4d0ee"
@@ -67,6 +68,7 @@ PAIRS = st.tuples(st.lists(st.uuids().map(str), max_size=4), st.lists(ADDRESSES,
 NAMES = st.from_regex(r"nvidia\.com/[A-Za-z][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 
 
+@laws(100)
 @given(st.dictionaries(NAMES, PAIRS, max_size=4))
 def test_what_a_plugin_writes_is_what_is_read(offered: dict[str, tuple[list[str], list[str]]]) -> None:
     spelled = {environment(name, ""): name for name in offered}
