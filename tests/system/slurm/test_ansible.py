@@ -155,6 +155,27 @@ def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> N
     assert "GresTypes=gpu,nic\n" in path.read_text()
 
 
+@ROLE
+@ONCE
+def test_scripts_of_slurmctld_are_installed_and_a_script_of_the_site_stays(bed: Bed) -> None:
+    hosts = two(bed)
+    play = Play(bed, *hosts[:1], aliquot_wake=True, aliquot_job_submit=True, aliquot_reconfigure="true")
+    play.ok("--tags", "files")
+    text = (bed.etc / "slurm.conf").read_text()
+    wake = bed.folder / "scripts/slurmctld-wake.sh"
+    assert f"EpilogSlurmctld={wake}\n" in text
+    assert os.access(wake, os.X_OK)
+    assert "JobSubmitPlugins=lua\n" in text
+    lua, shipped = bed.etc / "job_submit.lua", (FOLDER.parent / "slurm/job_submit.lua").read_text()
+    assert lua.read_text() == shipped
+    assert play.ok("--tags", "files")["n1"]["changed"] == 0
+    lua.write_text("-- rules of the site\n")
+    failed = play.run("--tags", "files")
+    assert failed.code != 0
+    assert "job_submit.lua is yours" in failed.out
+    assert lua.read_text() == "-- rules of the site\n"
+
+
 def _wheel(folder: Path) -> Path:
     """Return Aliquot as a wheel, without a build. pip's own checks read the same data."""
     import zipfile
