@@ -46,13 +46,14 @@ def run(args: Args) -> int:
     from aliquot.slurm.report.accounting import JobFilter, counts_memory, read_jobs, read_memory
     from aliquot.slurm.report.job_report import build_report
     from aliquot.slurm.report.measured import LabelMatch
-    from aliquot.slurm.report.prometheus import Prometheus
+    from aliquot.slurm.report.prometheus import Prometheus, read_token
     from aliquot.slurm.report.step_memory import peaks_of_steps
     from aliquot.slurm.report.window import parse_since
 
     window = parse_since(args.since, int(time.time()))
     chosen = JobFilter(args.user or "", args.partition or "", args.account or "")
-    prometheus = Prometheus(args.prometheus) if args.prometheus else None
+    token = read_token(args.prometheus_token_file) if args.prometheus_token_file else ""
+    prometheus = Prometheus(args.prometheus, token=token) if args.prometheus else None
     labels = tuple(map(LabelMatch.parse, args.prometheus_label or ()))
     cluster = _cluster(chosen)
     jobs = read_jobs(chosen, window)

@@ -88,6 +88,13 @@ REPORT = CliCommand(
             env="ALIQUOT_PROMETHEUS",
         ),
         CommandOption(
+            "--prometheus-token-file",
+            help="a file with the bearer token that the Prometheus wants",
+            metavar="FILE",
+            complete="file",
+            env="ALIQUOT_PROMETHEUS_TOKEN_FILE",
+        ),
+        CommandOption(
             "--prometheus-label",
             help="use only metrics with this label, if the Prometheus has several clusters; repeatable",
             kind="repeat",

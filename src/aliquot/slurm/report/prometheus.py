@@ -6,6 +6,7 @@ import http.client
 import math
 import time
 from collections.abc import Iterable
+from shlex import quote
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -19,6 +20,7 @@ BOUND_S = 60.0
 """Limit of all queries of a report together, in seconds."""
 MOST_BYTES = 64 << 20
 """Limit of a response: 300,000 jobs."""
+_LONGEST_TOKEN = 65536
 _EXAMPLE = "aliquot slurm report --prometheus http://127.0.0.1:9090"
 
 
@@ -42,10 +44,25 @@ class _Response(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Prometheus:
-    """The Prometheus at a URL. Raises UsageError for an invalid one."""
+def read_token(path: str) -> str:
+    """Read the bearer token in a file. Raises UsageError, which never contains the token."""
+    next_step = f"aliquot slurm report --prometheus URL --prometheus-token-file {quote(path)}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            token = file.read(_LONGEST_TOKEN).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"cannot read the token file {path}: {why}", next_step=f"ls -l {quote(path)}") from error
+    if not token or not (token.isascii() and token.isprintable() and " " not in token):
+        # The error of the HTTP library would show the token.
+        raise UsageError(f"{path} does not have a token: one word of printable ASCII", next_step=next_step)
+    return token
 
-    def __init__(self, url: str, bound_s: float = BOUND_S) -> None:
+
+class Prometheus:
+    """The Prometheus at a URL, which may want a bearer token. Raises UsageError for an invalid URL."""
+
+    def __init__(self, url: str, bound_s: float = BOUND_S, token: str = "") -> None:
         self.url = url.rstrip("/")
         try:
             parts = urlsplit(self.url)
@@ -59,6 +76,9 @@ class Prometheus:
             raise UsageError(f"{url!r} is not the URL of a Prometheus", next_step=_EXAMPLE)
         self._scheme, self._host, self._path = parts.scheme, parts.hostname, parts.path
         self._end = time.monotonic() + bound_s
+        self._headers = {"Content-Type": "application/x-www-form-urlencoded", "Connection": "close"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def ask(self, expression: str, at: float) -> Iterable[Sample]:
         """Return labels and values of an instant query at a time. Raises NoMeasurementsError."""
@@ -71,14 +91,15 @@ class Prometheus:
             connection.connect()
             with abort_after(left, connection.sock):
                 target = f"{self._path}/api/v1/query"
-                headers = {"Content-Type": "application/x-www-form-urlencoded", "Connection": "close"}
-                connection.request("POST", target, query, headers)
+                connection.request("POST", target, query, self._headers)
                 with connection.getresponse() as response:
                     body = read_response(response, MOST_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as failure:
             raise NoMeasurementsError(str(failure) or type(failure).__name__) from failure
         finally:
             connection.close()
+        if response.status in (401, 403):
+            raise NoMeasurementsError(f"status {response.status}: it wants a token: --prometheus-token-file FILE")
         return _samples(response.status, body)
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:

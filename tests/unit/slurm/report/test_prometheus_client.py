@@ -6,12 +6,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
+from aliquot.errors import UsageError
 from aliquot.slurm.report import prometheus
-from aliquot.slurm.report.prometheus import NoMeasurementsError, Prometheus
+from aliquot.slurm.report.prometheus import NoMeasurementsError, Prometheus, read_token
 
 Serve = Callable[[socket.socket, Event], None]
 
@@ -76,3 +78,34 @@ def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MOST_BYTES", 1 << 20)
     with serving(endless) as url, pytest.raises(NoMeasurementsError, match="longer than 1048576 bytes"):
         Prometheus(url, bound_s=20.0).ask("up", 0)
+
+
+def guarded(connection: socket.socket, over: Event) -> None:
+    """Answer only the request with the right token."""
+    request = b""
+    while not request.endswith(b"timeout=1s"):
+        request += connection.recv(65536)
+    right = b"\r\nAuthorization: Bearer right\r\n" in request
+    body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}' if right else b""
+    status = b"200 OK" if right else b"401 Unauthorized"
+    connection.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+
+def test_a_prometheus_that_wants_a_token_gets_the_one_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("right\n")
+    with serving(guarded) as url:
+        assert Prometheus(url, bound_s=1.0, token=read_token(str(path))).ask("up", 0) == []
+    with serving(guarded) as url, pytest.raises(NoMeasurementsError, match=r"401.*--prometheus-token-file FILE"):
+        Prometheus(url, bound_s=1.0).ask("up", 0)
+
+
+@pytest.mark.parametrize("text", ["", "two words", "secret\nX-Header: other", "sécret"])
+def test_a_file_without_a_token_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "token"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="does not have a token") as refused:
+        read_token(str(path))
+    assert not text or text not in str(refused.value)
+    with pytest.raises(UsageError, match="cannot read the token file"):
+        read_token(str(tmp_path / "absent"))
