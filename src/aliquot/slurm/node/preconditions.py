@@ -52,9 +52,10 @@ def prepare_change(
     settings = replace(settings, fence=files.has_fence_gres(settings, found))
     change = replace(change, settings=settings)
     kind = files.kind_of(settings, found)
+    release = context.slurm.version()
     if settings.slots:
-        preparation.refuse_unsuitable(settings, kind, found)
-    version = str(context.slurm.version())
+        preparation.refuse_unsuitable(settings, kind, found, release)
+    version = str(release)
     node = _node(settings.name, kind, context)
     inventory = context.gpus.backend.read()
     guards.refuse_conflicts(settings, kind, node, [gpu.pci for gpu in inventory.gpus], context)

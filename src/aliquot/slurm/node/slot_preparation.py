@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import OldSlurmError
-from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.client.models import SlurmNode, Version
 from aliquot.slurm.conf import files as conf
 from aliquot.slurm.conf.nodes import node_line
 from aliquot.slurm.conf.statements import Conf
@@ -29,6 +29,15 @@ _UP_STATES = ("", "UNKNOWN", "IDLE")
 """Values of ``State=`` with which a node takes jobs. A change that was interrupted may have left the last."""
 _CACHE = "conf-cache"
 """The directory below slurmd's spool directory to which a configless slurmd writes the files that it receives."""
+
+_CONTROLLERS = "sys/fs/cgroup/cgroup.controllers"
+"""A file of control groups of version 2."""
+_MANY_DEVICES = Version(24, 11)
+"""The first release known to load a device program of any length.
+
+22.05.8 has the kernel log each instruction into 8 KiB, and the kernel refuses a program whose log is longer. That is
+after some 60 devices; a board has 135 for each GPU.
+"""
 
 
 def is_possible(record: ChangeRecord, node: SlurmNode, inventory: Inventory, interrupted: ChangeRecord | None) -> bool:
@@ -113,7 +122,7 @@ def _refuse_order(record: ChangeRecord) -> None:
         )
 
 
-def refuse_unsuitable(settings: SlurmNodeSettings, kind: NodeKind, found: Conf) -> None:
+def refuse_unsuitable(settings: SlurmNodeSettings, kind: NodeKind, found: Conf, version: Version) -> None:
     """Raise BlockedError if the node, its files or its slurmd cannot have a slot board."""
     if kind == "dynamic":
         raise _refused(
@@ -133,6 +142,21 @@ def refuse_unsuitable(settings: SlurmNodeSettings, kind: NodeKind, found: Conf) 
             settings,
             f"slurmd of {settings.name} runs without files of its own ({cache})",
             "slurmctld does not send the file by which slurmd sorts the slots.",
+        )
+    _refuse_device_program(settings, version)
+
+
+def _refuse_device_program(settings: SlurmNodeSettings, version: Version) -> None:
+    """Raise BlockedError if the kernel would refuse the program by which Slurm denies jobs the devices of a board."""
+    if version >= _MANY_DEVICES or not os.path.exists(os.path.join(settings.root, _CONTROLLERS)):
+        return
+    lines = conf.read(os.path.join(settings.conf_dir, "cgroup.conf"), "cgroup.conf")
+    if lines is not None and lines.get("ConstrainDevices").lower() in ("yes", "true", "up", "1"):
+        raise _refused(
+            settings,
+            f"Slurm {version} cannot deny jobs so many devices with control groups of version 2",
+            "The kernel refuses its device program (BPF load error: No space left on device), and jobs do not run.",
+            "Slurm 24.11 can, and so can a host with control groups of version 1.",
         )
 
 

@@ -51,8 +51,8 @@ sed 's/^/cgroup /' /proc/self/cgroup
 """
 
 
-def applied(*words: str) -> None:
-    """Run ``aliquot slurm apply`` on this host."""
+def applied(*words: str, status: int = 0) -> str:
+    """Run ``aliquot slurm apply`` on this host, which must end with that status, and return its output."""
     how = (
         "--slurmd-start",
         "slurmd -N n1",
@@ -61,7 +61,7 @@ def applied(*words: str) -> None:
         "--slurmctld-restart",
         f"{PLACE}/restart",
     )
-    aliquot("slurm", "apply", "--node-name", "n1", *how, "--dev-root", "/", *words)
+    return aliquot("slurm", "apply", "--node-name", "n1", *how, "--dev-root", "/", *words, status=status)
 
 
 def opened(*options: str) -> set[str]:
@@ -114,3 +114,16 @@ def a_job_opens_its_own_slice_alone() -> str:
     assert opened("--gres=gpu:a100:1") == {"/dev/nvidia1"}
     assert opened() == set()
     return Path("/sys/fs/cgroup/cgroup.controllers").read_text().strip()
+
+
+@check(60)
+def a_board_whose_devices_this_slurm_cannot_deny_is_refused() -> str:
+    """Check that Slurm 22.05 gets no slot board here: the kernel would refuse its program, and no job would run. The
+    daemons of the check before still run.
+    """
+    before = (PLACE / "gres.conf").read_text()
+    said = applied("--slots", "--gpu", "0", "--mig", "3g.20gb*2", status=20)
+    assert "cannot deny jobs so many devices" in said, said
+    assert (PLACE / "gres.conf").read_text() == before
+    assert opened(HALF) in slices()
+    return said.splitlines()[0]

@@ -9,11 +9,14 @@ from msgspec.structs import replace
 
 from aliquot.errors import BlockedError, ConfigError
 from aliquot.slurm.client.errors import NoSlurmError
+from aliquot.slurm.client.models import Version
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.files.slot_board import is_board
+from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import order_file as orderfile
 from aliquot.slurm.node.request import SlurmNodeSettings
+from aliquot.slurm.node.slot_preparation import refuse_unsuitable
 from support.slurmfake import Host, sorted_by_file
 
 HALVES = "3g.20gb*2"
@@ -121,6 +124,24 @@ def test_a_slurmd_without_files_of_its_own_is_refused(host: Host) -> None:
     conf.write_text(f"SlurmdSpoolDir={host.folder}/spool/%n\n{conf.read_text()}")
     with pytest.raises(BlockedError, match="conf-cache"):
         host.apply("0", HALVES, slots(host))
+
+
+@pytest.mark.parametrize(("constrain", "groups", "refused"), [("yes", 2, True), ("no", 2, False), ("yes", 1, False)])
+def test_an_old_release_cannot_deny_so_many_devices_by_a_program(
+    host: Host, constrain: str, groups: int, refused: bool
+) -> None:
+    settings = replace(slots(host), root=str(host.folder))
+    etc(host, "cgroup.conf").write_text(f"ConstrainDevices={constrain}\n")
+    if groups == 2:
+        (host.folder / "sys/fs/cgroup").mkdir(parents=True)
+        (host.folder / "sys/fs/cgroup/cgroup.controllers").write_text("cpuset memory\n")
+    found = files.conf_of(settings)
+    refuse_unsuitable(settings, "static", found, Version(24, 11))
+    if refused:
+        with pytest.raises(BlockedError, match=r"Slurm 22\.05\.8 cannot deny jobs so many devices"):
+            refuse_unsuitable(settings, "static", found, Version(22, 5, 8))
+    else:
+        refuse_unsuitable(settings, "static", found, Version(22, 5, 8))
 
 
 def test_an_order_file_with_content_is_not_ours(host: Host) -> None:
