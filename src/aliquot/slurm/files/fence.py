@@ -25,6 +25,9 @@ with ``--exclusive`` or ``--gres=nic:1`` can open the files, and ``no_consume`` 
 Running ``aliquot slurm apply`` without a request after every start of slurmctld closes this gap; so do two lines in
 job_submit.lua.
 
+A slot board needs none of this, because its last pad has these files. Other nodes keep the fence. A record of ``gpu``
+with these files would be a GPU to Slurm, which a job without a type or of the whole node could get.
+
 Tested on 22.05 and 24.11 in tests/system/slurm/test_fence.py.
 
 slurmd reads the list when it starts. The device nodes of GPUs never change, and nothing on a GPU works without them, so

@@ -122,8 +122,8 @@ def a_board_whose_devices_this_slurm_cannot_deny_is_refused() -> str:
     daemons of the check before still run.
     """
     before = (PLACE / "gres.conf").read_text()
-    said = applied("--slots", "--gpu", "0", "--mig", "3g.20gb*2", status=20)
-    assert "cannot deny jobs so many devices" in said, said
+    answer = applied("--slots", "--gpu", "0", "--mig", "3g.20gb*2", status=20)
+    assert "cannot deny jobs so many devices" in answer, answer
     assert (PLACE / "gres.conf").read_text() == before
     assert opened(HALF) in slices()
-    return said.splitlines()[0]
+    return answer.splitlines()[0]
