@@ -73,6 +73,7 @@ def _containers(report: Report, group: str, environment: dict[str, str], folder:
             )
         )
         return
+    (folder / "cdi").mkdir()
     _typed(environment, "cdi", "generate", "--out", str(folder / "cdi" / "nvidia.json"))
     words = ["docker", "run-args", "1g.5gb", "--runtime", runtime, "--spec-dir", str(folder / "cdi")]
     found: list[str] = []
