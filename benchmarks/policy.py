@@ -161,7 +161,7 @@ def _starved(simulation: Simulation, waits: dict[str, float]) -> list[str]:
                 or (simulation.priority(other) == highest and simulation.submitted[other] <= at)
             )
         ]
-        if simulation.priority(name) == highest and at + wait > max(before, default=at) + SLACK_S:
+        if simulation.priority(name) == highest and at + wait > max([at, *before]) + SLACK_S:
             found.append(name)
     return found
 

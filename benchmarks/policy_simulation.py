@@ -319,7 +319,7 @@ class Simulation(Executor):
             partitions=("all",),
             nodes=nodes,
             requested=(("node", Gres("gpu", job.kind, job.count)),),
-            allocated=tuple((name, Gres("gpu", job.kind, job.count)) for name in nodes),
+            allocated=tuple((name, Gres("gpu", job.kind, job.count, self._indices(name, job.id))) for name in nodes),
             priority=job.priority,
             submitted=int(EPOCH + self.submitted[job.id]),
             eligible=int(EPOCH + self.submitted[job.id]),
@@ -328,6 +328,9 @@ class Simulation(Executor):
             array_job=number * 1000 if job.array else 0,
             array_tasks=tasks,
         )
+
+    def _indices(self, name: str, job: str) -> tuple[int, ...]:
+        return tuple(sorted(slot.index for slot in self._slots[name] if slot.job == job))
 
     def drain(self, name: str, reason: str) -> None:
         self.model.nodes[name].open = False

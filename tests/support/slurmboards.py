@@ -58,7 +58,7 @@ def board(
     assert is_board(node, facts)
     host = ManagedNode(name, rules=Rules(modes=True), limits=BOARD_LIMITS, slots=True)
     state = SlurmNodeState(host=host, node=node, jobs=len(taken), coming=coming(name, jobs, NOW))
-    state = board_state(state, node, facts)
+    state = board_state(state, node, facts, jobs)
     inventory = with_used(facts, node).inventory
     state = msgspec.structs.replace(
         state,

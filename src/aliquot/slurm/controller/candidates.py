@@ -14,6 +14,7 @@ from aliquot.slurm.controller import type_limits as keeping
 from aliquot.slurm.controller.coverage import PromisedDevices
 from aliquot.slurm.controller.job_demand import JobDemand
 from aliquot.slurm.controller.layout_gpus import geometry
+from aliquot.slurm.controller.long_waits import KeptGpus, cleared, kept_gpus, serves_empty, takes_drain
 from aliquot.slurm.controller.models import Repartition, SlurmNodeState, SlurmState
 from aliquot.slurm.controller.named_layouts import exact_layout
 from aliquot.slurm.controller.placeholders import WORD
@@ -189,25 +190,24 @@ class Candidates:
         return None, _no_layout_reason(node_state)
 
     def would_serve(self, node_state: SlurmNodeState, demand: JobDemand) -> bool:
-        """Report whether a busy node could serve a job after its own jobs have ended.
+        """Report whether a busy node could serve a job after its own jobs have ended, if it may be drained."""
+        needs = self._needs(node_state, demand)
+        return takes_drain(node_state) and serves_empty(node_state, needs, self._bounds(node_state))
 
-        A slot board does not have to wait for its jobs.
-        """
-        node = node_state.node
-        if (
-            node is None
-            or node_state.board
-            or node_state.host.rules.untouched
-            or node_state.shut
-            or not node.answers
-            or not node_state.jobs
-        ):
-            return False
-        if node.draining and not node_state.waiting:
-            return False
-        empty = [msgspec.structs.replace(c, fixed=frozenset(), locked=False) for c in node_state.gpus]
-        search = NodeLayoutSearch(empty, self._bounds(node_state), self._kinds)
-        return bool(empty) and any(all(search.find([need]).met) for need in self._needs(node_state, demand))
+    def kept_for(self, node_state: SlurmNodeState, demand: JobDemand) -> KeptGpus | None:
+        """Return the GPUs of a slot board that have room for a job the earliest; None if none ever have."""
+        closed_now = closed.state_blocker(node_state) or keeping.refusal(node_state, demand.need)
+        if not node_state.board or closed_now or demand.layouts or demand.spread:
+            return None
+        return kept_gpus(node_state, demand.job, demand.need, self._bounds(node_state), self._now)
+
+    def cleared(self, node_state: SlurmNodeState, demand: JobDemand, kept: KeptGpus) -> Repartition | None:
+        """Return the change that destroys what is idle on the GPUs kept for a job; None if there is none now."""
+        left = cleared(node_state, kept.gpus, self._bounds(node_state).least)
+        if not left or self.blocker(node_state, demand):
+            return None
+        gone = sum(len(g.placed or ()) - len(left[g.pci] or ()) for g in node_state.gpus if g.pci in left)
+        return Repartition(node_state.name, left, (demand.job,), destroyed=gone, user=demand.user)
 
     def take(self, demand: JobDemand, options: Sequence[RepartitionOption]) -> int:
         """Choose the best options for a job. Returns how many of its copies they serve, or 0 if the limits allow none.

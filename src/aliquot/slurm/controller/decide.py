@@ -7,6 +7,7 @@ idle slots change; another node with a job is never repartitioned.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,8 @@ from aliquot.errors import Message
 from aliquot.slurm.controller.candidates import Candidates
 from aliquot.slurm.controller.coverage import FreeDevices
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
+from aliquot.slurm.controller.limits import mismatch
+from aliquot.slurm.controller.long_waits import KeptGpus, without_kept
 from aliquot.slurm.controller.models import (
     JobState,
     JobVerdict,
@@ -34,8 +37,24 @@ _LISTED = 12
 
 
 def decide(state: SlurmState, queue: JobQueue, settings: SlurmControllerSettings, now: float) -> SlurmDecision:
-    """Decide what to do at the time ``now`` (seconds since the epoch)."""
-    return _Round(state, queue, settings, now).decision()
+    """Decide what to do at the time ``now`` (seconds since the epoch).
+
+    If a job has waited too long for a slot board, the decision is made again with GPUs kept for it. Jobs before it may
+    not lose by that.
+    """
+    first = _Round(state, queue, settings, now)
+    decision = first.decision()
+    kept = first.kept
+    if kept is None:
+        return decision
+    again = _Round(state, queue, settings, now, kept).decision()
+    before = {each.job for each in itertools.takewhile(lambda each: each.job != kept.job, queue.demands)}
+    lost = _served(decision) & before - _served(again)
+    return decision if lost else again
+
+
+def _served(decision: SlurmDecision) -> set[int]:
+    return {each.job for each in decision.verdicts if each.state in ("covered", "cut")}
 
 
 def types_text(need: dict[str, int]) -> str:
@@ -44,7 +63,24 @@ def types_text(need: dict[str, int]) -> str:
 
 
 class _Round:
-    def __init__(self, state: SlurmState, queue: JobQueue, settings: SlurmControllerSettings, now: float) -> None:
+    def __init__(
+        self,
+        state: SlurmState,
+        queue: JobQueue,
+        settings: SlurmControllerSettings,
+        now: float,
+        keep: KeptGpus | None = None,
+    ) -> None:
+        self._keep = keep
+        self._whole = {each.name: each for each in state.node_states}
+        if keep is not None:
+            shown = (
+                without_kept(each, keep.gpus, now) if each.name == keep.node_name else each
+                for each in state.node_states
+            )
+            state = msgspec.structs.replace(state, node_states=tuple(shown))
+        self.kept: KeptGpus | None = keep
+        """The GPUs that are kept, or should be, for a job that has waited too long."""
         self.state = state
         self.queue = queue
         self.settings = settings
@@ -68,10 +104,10 @@ class _Round:
             else:
                 self._serve(demand, chosen)
         self._follow(later, chosen)
-        repartitions = tuple(chosen.repartitions())
+        repartitions = self._cleared(chosen, list(chosen.repartitions()))
         self._copies = sum((Counter(r.copies) for r in repartitions), Counter[int]())
         for repartition in repartitions:
-            for job in repartition.jobs:
+            for job in repartition.copies:
                 self._mark_partitioning(job, repartition)
         draining_or_changing = {d.node_name for d in self.drains} | {r.node_name for r in repartitions}
         resume = tuple(
@@ -79,6 +115,22 @@ class _Round:
         )
         ordered = tuple(self.verdicts[job] for job in sorted(self.verdicts))
         return SlurmDecision(repartitions, tuple(self.drains), resume, tuple(self.covered), ordered)
+
+    def _cleared(self, chosen: Candidates, repartitions: list[Repartition]) -> tuple[Repartition, ...]:
+        """Add the change of the kept GPUs to the changes for other jobs."""
+        demand = next((each for each in self.queue.demands if self._keep and each.job == self._keep.job), None)
+        if self._keep is None or demand is None:
+            return tuple(repartitions)
+        own = chosen.cleared(self._whole[self._keep.node_name], demand, self._keep)
+        if own is None:
+            return tuple(repartitions)
+        for number, each in enumerate(repartitions):
+            if each.node_name == own.node_name:
+                repartitions[number] = msgspec.structs.replace(
+                    each, placements={**each.placements, **own.placements}, destroyed=each.destroyed + own.destroyed
+                )
+                return tuple(repartitions)
+        return (*repartitions, own)
 
     def _set_verdict(
         self,
@@ -220,8 +272,27 @@ class _Round:
                 text = f"the controller drains {node_state.name}, and repartitions it when its {ended} ended"
                 self._set_verdict(demand.job, "drained", text, (node_state.name,), lines)
                 return
+        if self._keeps(demand, chosen, waited, lines):
+            return
         sentence, step = self._waiting(demand)
         self._set_verdict(demand.job, "waits", sentence, (), lines, step)
+
+    def _keeps(self, demand: JobDemand, chosen: Candidates, waited: float, lines: tuple[str, ...]) -> bool:
+        """Keep GPUs of a slot board for a job that has waited long: those where it fits the earliest."""
+        if self._keep is None and self.kept is None and demand.nodes == 1:
+            found = []
+            for node_state in self.state.node_states:
+                patience = node_state.host.limits.patience_s
+                if patience is not None and waited >= patience and not mismatch(node_state, demand):
+                    found.append(chosen.kept_for(node_state, demand))
+            options = [each for each in found if each is not None]
+            self.kept = min(options, key=lambda each: (each.ready_at, len(each.gpus), each.node_name), default=None)
+        if self._keep is None or self._keep.job != demand.job:
+            return False
+        names = ", ".join(self._keep.gpus)
+        text = f"GPU {names} of {self._keep.node_name} gets no new instances for other jobs until it fits there"
+        self._set_verdict(demand.job, "drained", text, (self._keep.node_name,), lines)
+        return True
 
     def _waiting(self, demand: JobDemand) -> Message:
         """Return why a job waits, beside the reasons of each node, and the next command."""
@@ -274,23 +345,3 @@ class _Round:
         tasks = self._copies[job]
         served = f"for {tasks} of its tasks" if tasks > 1 else "for it"
         self._set_verdict(job, "cut", f"the controller repartitions {', '.join(node_names)} {served}", node_names)
-
-
-def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
-    """Return why a job cannot run on a node, regardless of its GPUs, or "" if it can."""
-    node = node_state.node
-    if node is None:
-        return "Slurm does not have the node now"
-    if demand.partitions and not set(demand.partitions) & set(node.partitions):
-        return f"it is not in the job's partition {','.join(demand.partitions)}"
-    if (demand.required and node_state.name not in demand.required) or node_state.name in demand.excluded:
-        return "the job requests other nodes"
-    if node_state.name in demand.reserved:
-        return "a reservation of it begins before the job's time limit ends"
-    missing = [f for f in demand.features if f not in node.features]
-    if missing:
-        return f"it lacks the feature {', '.join(missing)}, which the job requests"
-    if demand.cpus > node.cpus or demand.memory_mib > node.memory_mib:
-        needed = f"{demand.cpus} CPUs and {demand.memory_mib} MiB"
-        return f"it is too small: it has {node.cpus} CPUs and {node.memory_mib} MiB, and the job needs {needed}"
-    return ""

@@ -71,3 +71,23 @@ def share(limit: int) -> int:
 def user_share_text(user: str, changes: int) -> str:
     """Return the reason for a user who has caused all changes of the share."""
     return f"{user} caused {changes} changes in the last hour: the next ones are reserved for other users"
+
+
+def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
+    """Return why a job cannot run on a node, regardless of its GPUs, or "" if it can."""
+    node = node_state.node
+    if node is None:
+        return "Slurm does not have the node now"
+    if demand.partitions and not set(demand.partitions) & set(node.partitions):
+        return f"it is not in the job's partition {','.join(demand.partitions)}"
+    if (demand.required and node_state.name not in demand.required) or node_state.name in demand.excluded:
+        return "the job requests other nodes"
+    if node_state.name in demand.reserved:
+        return "a reservation of it begins before the job's time limit ends"
+    missing = [f for f in demand.features if f not in node.features]
+    if missing:
+        return f"it lacks the feature {', '.join(missing)}, which the job requests"
+    if demand.cpus > node.cpus or demand.memory_mib > node.memory_mib:
+        needed = f"{demand.cpus} CPUs and {demand.memory_mib} MiB"
+        return f"it is too small: it has {node.cpus} CPUs and {node.memory_mib} MiB, and the job needs {needed}"
+    return ""

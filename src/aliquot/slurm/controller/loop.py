@@ -176,7 +176,7 @@ class SlurmController:
                 node_state, shut=f"it does not answer: {known.error if known else 'not queried yet'}"
             )
         if node is not None and is_board(node, facts):
-            node_state = board_state(node_state, node, facts)
+            node_state = board_state(node_state, node, facts, jobs)
             facts = with_used(facts, node)
         return msgspec.structs.replace(
             node_state,

@@ -47,6 +47,8 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
     """True if the node is a slot board: its idle slots change beside running jobs, whose devices are held."""
     coming: dict[str, int] = {}
     """The devices by type whose jobs end in some seconds, sooner than a change would make others."""
+    ends: dict[tuple[str, int], float] = {}
+    """When the job of an instance ends at the latest, by its GPU and first slot there; missing if unknown."""
 
     @property
     def name(self) -> str:

@@ -23,10 +23,10 @@ class Limits(msgspec.Struct, frozen=True):
     per_hour: int = 12
     """Changes per hour; the jobs of one user may cause three quarters of them."""
     patience_s: float | None = None
-    """A job that waits longer has a busy node drained for it, whose jobs run to their end. None means never."""
+    """A job that waits longer has a busy node drained for it, or GPUs of a slot board kept. None means never."""
 
 
-BOARD_LIMITS = Limits(idle_s=0.0, between_s=10.0, per_hour=120)
+BOARD_LIMITS = Limits(idle_s=0.0, between_s=10.0, per_hour=120, patience_s=3600.0)
 """Limits of a slot board, whose changes take no job's node out of service."""
 
 

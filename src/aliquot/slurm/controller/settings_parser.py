@@ -145,7 +145,7 @@ class _Reading(YamlReader):
             idle_s=self.seconds(fields, "idle", usual.idle_s),
             between_s=self.seconds(fields, "between", usual.between_s),
             per_hour=self.whole(fields, "changes-per-hour", usual.per_hour),
-            patience_s=self.seconds(fields, "patience", 0.0) if patience and not never else None,
+            patience_s=None if never else self.seconds(fields, "patience", 0.0) if patience else usual.patience_s,
         )
 
     def partition(self, name: str, node: Node) -> PartitionRules:

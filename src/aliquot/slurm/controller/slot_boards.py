@@ -48,8 +48,10 @@ def used_slots(node: SlurmNode) -> frozenset[int] | None:
     return frozenset(slot for gres in used for slot in gres.index)
 
 
-def board_state(node_state: SlurmNodeState, node: SlurmNode, facts: RemoteNodeFacts) -> SlurmNodeState:
-    """Return the state of a node that is a board: what blocks all of its slots."""
+def board_state(
+    node_state: SlurmNodeState, node: SlurmNode, facts: RemoteNodeFacts, jobs: Iterable[SlurmJob]
+) -> SlurmNodeState:
+    """Return the state of a node that is a board: what blocks all of its slots, and when its ``jobs`` end."""
     used = used_slots(node)
     shut = node_state.shut
     if used is None:
@@ -57,7 +59,27 @@ def board_state(node_state: SlurmNodeState, node: SlurmNode, facts: RemoteNodeFa
     elif _total(facts) in used:
         # Only a request without a type, or for the type pad, gets this record.
         shut = shut or "a job has the record of the unused capabilities, so nothing can change beside it"
-    return msgspec.structs.replace(node_state, board=True, shut=shut)
+    return msgspec.structs.replace(node_state, board=True, shut=shut, ends=_ends(node_state.name, facts, jobs))
+
+
+def _ends(name: str, facts: RemoteNodeFacts, jobs: Iterable[SlurmJob]) -> dict[tuple[str, int], float]:
+    """Return when the job of each slot ends at the latest. A job without a time limit has no end."""
+    by_slot = {
+        slot: float(job.latest_end)
+        for job in jobs
+        if job.latest_end
+        for node_name, gres in job.allocated
+        if node_name == name and gres.name == "gpu"
+        for slot in gres.index
+    }
+    found = {}
+    for pci, first in first_slots(facts.inventory, facts.gpus or None).items():
+        for each in facts.inventory.gpu(pci).instances:
+            starts = [each.place.start, *(each.place.start + inner.place.start for inner in each.compute_instances)]
+            known = [by_slot[first + start] for start in starts if first + start in by_slot]
+            if known:
+                found[pci, each.place.start] = max(known)
+    return found
 
 
 def with_used(facts: RemoteNodeFacts, node: SlurmNode) -> RemoteNodeFacts:

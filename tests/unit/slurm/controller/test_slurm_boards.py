@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from aliquot.slurm.client.models import Gres, SlurmJob
-from aliquot.slurm.controller.models import SlurmDecision
+from aliquot.slurm.controller.models import SlurmDecision, SlurmNodeState
+from aliquot.slurm.controller.settings import BOARD_LIMITS
 from support.slurmboards import NOW, board, decided, layout, want
 
 WHOLE = "7g.40gb@0"
 HALVES = "3g.20gb@0,3g.20gb@4"
+PATIENCE = BOARD_LIMITS.patience_s or 0.0
 
 
 def state(decision: SlurmDecision, job: int) -> str:
@@ -43,7 +46,7 @@ def test_the_other_half_of_a_gpu_changes_beside_a_job() -> None:
     (repartition,) = decision.repartitions
     assert layout(repartition)[0][:1] == ["3g.20gb@4"] or "3g.20gb@4" in layout(repartition)[0]
     assert repartition.copies == {1: 3}
-    assert not decided([board(HALVES, used=[4])], want(1, "7g.40gb")).repartitions
+    assert not decided([board(HALVES, used=[4])], want(1, "7g.40gb", submitted=int(NOW))).repartitions
 
 
 def test_different_jobs_are_planned_together_by_priority() -> None:
@@ -146,3 +149,50 @@ def test_a_job_with_the_pads_blocks_what_they_stand_for() -> None:
     assert "unused capabilities" in why(decided([board(WHOLE, used=[7])], want(1, "3g.20gb")), 1)
     inside = decided([board("3g.20gb@0", WHOLE, used=[5])], want(1, "1g.5gb"))
     assert list(layout(inside.repartitions[0])) == [1], "a job has the pad of slot 5"
+
+
+def running(job: int, kind: str, slots: Sequence[int], ends_in: float) -> SlurmJob:
+    allocated = (("n1", Gres("gpu", kind, len(slots), tuple(slots))),)
+    return SlurmJob(job, "RUNNING", nodes=("n1",), allocated=allocated, latest_end=int(NOW + ends_in))
+
+
+def mixed_board() -> SlurmNodeState:
+    """Two GPUs of two halves each: one half of GPU 0 has a job of an hour; GPU 1 has a job of ten minutes."""
+    jobs = [running(8, "3g.20gb", [0], 3600), running(9, "3g.20gb", [7], 600)]
+    return board(HALVES, HALVES, used=[0, 7], jobs=jobs)
+
+
+def test_a_gpu_is_kept_for_a_job_that_has_waited_long_where_it_fits_first() -> None:
+    patience = int(NOW - PATIENCE)
+    whole = want(1, "7g.40gb", submitted=patience, priority=5)
+    small = want(2, "1g.5gb", 7, submitted=patience)
+    (repartition,) = decided([mixed_board()], whole, small).repartitions
+    assert layout(repartition)[1] == ["3g.20gb@0"], "what is idle beside the job becomes pads"
+    assert repartition.copies == {2: 3}, "GPU 0 still serves the others"
+    later = msgspec.structs.replace(whole, submitted=patience + 1)
+    (early,) = decided([mixed_board()], later, small).repartitions
+    assert early.copies == {2: 6}, "it has not waited long enough"
+
+
+def test_a_kept_gpu_has_no_free_or_coming_devices_for_others() -> None:
+    whole = want(1, "7g.40gb", submitted=int(NOW - PATIENCE), priority=5)
+    half = want(2, "3g.20gb", 2, submitted=int(NOW - PATIENCE))
+    decision = decided([mixed_board()], whole, half)
+    assert state(decision, 1) == "drained"
+    assert "gets no new instances" in why(decision, 1)
+    assert [list(layout(each)) for each in decision.repartitions] == [[1]]
+    assert state(decision, 2) == "waits", "one of its tasks has the half of GPU 0, the other one waits"
+
+
+def test_no_gpu_is_kept_at_the_cost_of_a_job_before() -> None:
+    before = want(1, "2g.10gb", 2, submitted=int(NOW - 10), priority=9)
+    whole = want(2, "7g.40gb", submitted=int(NOW - PATIENCE), priority=5)
+    one = board(HALVES, used=[0], jobs=[running(8, "3g.20gb", [0], 3600)])
+    decision = decided([one], msgspec.structs.replace(before, copies=1), whole)
+    assert state(decision, 1) == "cut"
+    assert state(decision, 2) == "waits"
+
+
+def test_no_gpu_is_kept_for_what_never_fits() -> None:
+    wide = want(1, "7g.40gb", count=3, submitted=int(NOW - PATIENCE))
+    assert state(decided([mixed_board()], wide), 1) == "waits"
