@@ -772,6 +772,13 @@ MUTANTS = {
         "elif False:",
         ("tests/unit/slurm/controller/test_slurm_boards.py",),
     ),
+    "slurm-boards-kept": Mutant(
+        "slurm controller: a GPU that is kept for a job that has waited long gets instances for others",
+        "slurm/controller/long_waits.py",
+        "placed=tuple(sorted(gpu.fixed)), locked=True)",
+        "placed=tuple(sorted(gpu.fixed)))",
+        ("tests/unit/slurm/controller/test_slurm_boards.py",),
+    ),
     "slurm-boards-tasks": Mutant(
         "slurm controller: a change is planned for one task of an array, and not for all that wait",
         "slurm/controller/candidates.py",

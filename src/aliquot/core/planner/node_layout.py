@@ -245,7 +245,7 @@ def _cheap_placements(gpu: LayoutGpu, kinds: Sequence[str], table: PlacementTabl
         )[3]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _reachable(
     family: Family, fixed: tuple[PlacedInstance, ...], singles: tuple[PlacedInstance, ...]
 ) -> tuple[tuple[_State, ...], ...]:

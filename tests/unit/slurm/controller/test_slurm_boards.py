@@ -157,7 +157,7 @@ def running(job: int, kind: str, slots: Sequence[int], ends_in: float) -> SlurmJ
 
 
 def mixed_board() -> SlurmNodeState:
-    """Two GPUs of two halves each: one half of GPU 0 has a job of an hour; GPU 1 has a job of ten minutes."""
+    """Build two GPUs of halves: a half of GPU 0 has a job of an hour, one of GPU 1 has a job of ten minutes."""
     jobs = [running(8, "3g.20gb", [0], 3600), running(9, "3g.20gb", [7], 600)]
     return board(HALVES, HALVES, used=[0, 7], jobs=jobs)
 
