@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
     """A job that waits longer has a busy node drained for it, or GPUs of a slot board kept. None means never."""
 
 
-BOARD_LIMITS = Limits(idle_s=0.0, between_s=10.0, per_hour=120, patience_s=3600.0)
+BOARD_LIMITS = Limits(idle_s=0.0, between_s=10.0, per_hour=120)
 """Limits of a slot board, whose changes take no job's node out of service."""
 
 

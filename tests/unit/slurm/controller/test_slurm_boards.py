@@ -14,7 +14,7 @@ from support.slurmboards import NOW, board, decided, layout, want
 
 WHOLE = "7g.40gb@0"
 HALVES = "3g.20gb@0,3g.20gb@4"
-PATIENCE = BOARD_LIMITS.patience_s or 0.0
+PATIENCE = 600.0
 
 
 def state(decision: SlurmDecision, job: int) -> str:
@@ -159,7 +159,12 @@ def running(job: int, kind: str, slots: Sequence[int], ends_in: float) -> SlurmJ
 def mixed_board() -> SlurmNodeState:
     """Build two GPUs of halves: a half of GPU 0 has a job of an hour, one of GPU 1 has a job of ten minutes."""
     jobs = [running(8, "3g.20gb", [0], 3600), running(9, "3g.20gb", [7], 600)]
-    return board(HALVES, HALVES, used=[0, 7], jobs=jobs)
+    return patient(board(HALVES, HALVES, used=[0, 7], jobs=jobs))
+
+
+def patient(state: SlurmNodeState) -> SlurmNodeState:
+    limits = msgspec.structs.replace(BOARD_LIMITS, patience_s=PATIENCE)
+    return msgspec.structs.replace(state, host=msgspec.structs.replace(state.host, limits=limits))
 
 
 def test_a_gpu_is_kept_for_a_job_that_has_waited_long_where_it_fits_first() -> None:
@@ -187,7 +192,7 @@ def test_a_kept_gpu_has_no_free_or_coming_devices_for_others() -> None:
 def test_no_gpu_is_kept_at_the_cost_of_a_job_before() -> None:
     before = want(1, "2g.10gb", 2, submitted=int(NOW - 10), priority=9)
     whole = want(2, "7g.40gb", submitted=int(NOW - PATIENCE), priority=5)
-    one = board(HALVES, used=[0], jobs=[running(8, "3g.20gb", [0], 3600)])
+    one = patient(board(HALVES, used=[0], jobs=[running(8, "3g.20gb", [0], 3600)]))
     decision = decided([one], msgspec.structs.replace(before, copies=1), whole)
     assert state(decision, 1) == "cut"
     assert state(decision, 2) == "waits"
