@@ -999,8 +999,8 @@ MUTANTS = {
     "dra-taint": Mutant(
         "DRA: a free device is removed without a taint",
         "kubernetes/dra/model/publication.py",
-        "    if blocked(device):",
-        "    if device:",
+        "        return msgspec.structs.replace(device, taints=(*device.taints, taint))",
+        "        return None",
         DRA_PUBLICATION,
     ),
     "dra-allocated": Mutant(

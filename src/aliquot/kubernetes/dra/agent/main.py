@@ -109,14 +109,10 @@ class ClaimAgent:
         await self._refuse_other_slices()
         store = self._store = ClaimStore(context.directories[1])
         node = PreparedNode(self.hardware, driver.devices.find, context.boot, context.uses)
-        preparer = self.preparer = ClaimPreparer(
-            node,
-            store,
-            self.claims,
-            driver.cdi(lambda: context.driver),
-            changed=context.loop.wake,
-            listener=self.metrics,
-        )
+        cdi = driver.cdi(lambda: context.driver)
+        wake = context.loop.wake
+        preparer = self.preparer = ClaimPreparer(node, store, self.claims, cdi, changed=wake, listener=self.metrics)
+        await cdi.remove_others({claim.uid for claim in store.records.claims})
         await driver.server.start(preparer)
         keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), context.boot)
         slices = NodeSlices(self.node, self.claims, self.publisher, driver.devices.choose)

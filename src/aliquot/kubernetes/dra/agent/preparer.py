@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -63,6 +63,10 @@ class CdiNames(Protocol):
         ...
 
     async def remove(self, uid: str) -> None: ...
+
+    async def remove_others(self, uids: Collection[str]) -> None:
+        """Remove what a killed agent left for claims that are not prepared."""
+        ...
 
 
 class PrepareListener(Protocol):

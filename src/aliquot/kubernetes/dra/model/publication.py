@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from aliquot.kubernetes.dra.model.counters import fits, taken
 from aliquot.kubernetes.dra.model.device import CounterSet, DraDevice
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.naming import OWN_DOMAIN
@@ -72,12 +71,11 @@ def next_publication(
     """
     before = {device.name: device for device in previous.devices}
     wanted = {device.name: device for device in desired.devices}
-    blocked = _Blocked(previous, allocated)
     leaving = [
         left
         for device in previous.devices
         if device.name not in allocated and device.name not in wanted
-        if (left := _leaving(device, now, blocked)) is not None
+        if (left := _leaving(device, now)) is not None
     ]
     kept = {name: before.get(name) or wanted[name] for name in allocated if name in before or name in wanted}
     free = [device for device in desired.devices if device.name not in kept]
@@ -88,29 +86,13 @@ def next_publication(
     return Publication(devices, _counter_sets(desired.counter_sets, previous.counter_sets, devices), gpus)
 
 
-def _leaving(device: DraDevice, now: datetime, blocked: _Blocked) -> DraDevice | None:
+def _leaving(device: DraDevice, now: datetime) -> DraDevice | None:
     """Return a device that is to be hidden as it is published now. None if it can be removed."""
-    if blocked(device):
-        return None
     since = hidden_since(device)
     if since is None:
         taint = DeviceTaint(HIDDEN_TAINT, "NoSchedule", time_added=_printed(now))
         return msgspec.structs.replace(device, taints=(*device.taints, taint))
     return device if now < since + timedelta(seconds=GRACE_S) else None
-
-
-class _Blocked:
-    """Answers whether an allocated, published device excludes another one."""
-
-    def __init__(self, previous: Publication, allocated: Collection[str]) -> None:
-        self._totals = {each.name: each.counters for each in previous.counter_sets}
-        claimed = [device for device in previous.devices if device.name in allocated]
-        self._taken = {name: taken(d.uses for d in claimed if d.counter_set == name) for name in self._totals}
-
-    def __call__(self, device: DraDevice) -> bool:
-        claimed = self._taken.get(device.counter_set, {})
-        shared = {name: count for name, count in device.uses.items() if name in claimed}
-        return not fits(shared, claimed, self._totals.get(device.counter_set, {}))
 
 
 def _with_room(

@@ -1,7 +1,8 @@
 """CDI documents of claims: one file for each prepared claim, which names exactly its devices.
 
-A claim's document stays as it is while other instances of the node change. Its devices have names of their own kind, so
-that they never collide with those of the node's document.
+A claim's document stays as it is while other instances of the node change. So it lacks the marker of the node's own
+documents, which are written again after each change. Its devices have names of their own kind, so that they never
+collide with others.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import msgspec
 
 from aliquot.cdi import device_nodes, spec_files
 from aliquot.cdi.names import mig_devices
-from aliquot.cdi.options import CdiDeviceNode, CdiHost, CdiOptions
+from aliquot.cdi.options import MARKER_VARIABLE, CdiDeviceNode, CdiHost, CdiOptions
 from aliquot.cdi.probe import probe_host
 from aliquot.cdi.rules import lowest_version
 from aliquot.cdi.spec import document_of
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import BlockedError
+from aliquot.errors import BlockedError, StorageError
 from aliquot.kubernetes.dra.plugin import device_metadata
 from aliquot.kubernetes.dra.plugin.device_metadata import Attributes, no_attributes
 from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
 
 CLASS = "claim"
+_UID = re.compile(r"[A-Za-z0-9-]+")
 
 
 class ClaimDocuments:
@@ -74,7 +76,9 @@ class ClaimDocuments:
         found = [((name,), _nodes(device, inventory, options.host or CdiHost())) for name, device in named]
         document = document_of(found, options)
         self._add_mounts(document, claim)
-        spec_files.write(self._path(claim.uid), document)
+        common = document["containerEdits"]
+        common["env"] = [each for each in common["env"] if not each.startswith(f"{MARKER_VARIABLE}=")]
+        spec_files.write(self._path(claim.uid), document, shared=True)
         devices = [msgspec.structs.replace(d, cdi_ids=(f"{options.kind}={name}",)) for name, d in named]
         return msgspec.structs.replace(claim, devices=tuple(devices))
 
@@ -87,13 +91,19 @@ class ClaimDocuments:
         document["cdiVersion"] = lowest_version(document)
 
     def _remove(self, uid: str) -> None:
-        spec_files.remove(self._path(uid))
+        path = self._path(uid)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {error.strerror}", next_step=f"ls -l {path}") from error
         if self._metadata_dir:
             device_metadata.remove(uid, self._metadata_dir)
 
     def _uids(self) -> Sequence[str]:
-        pattern = re.compile(rf"{re.escape(self._prefix)}(.+)\.json")
-        names = (os.path.basename(path) for path in spec_files.own_files(self._directory))
+        pattern = re.compile(rf"{re.escape(self._prefix)}({_UID.pattern})\.json")
+        names = os.listdir(self._directory) if os.path.isdir(self._directory) else []
         return [found[1] for found in map(pattern.fullmatch, names) if found]
 
     @property
@@ -101,6 +111,9 @@ class ClaimDocuments:
         return f"aliquot-{self._driver}-{CLASS}-"
 
     def _path(self, uid: str) -> str:
+        """Return the path of a claim's document. Raises BlockedError for a uid that is not part of a file name."""
+        if not _UID.fullmatch(uid):
+            raise BlockedError(f"claim uid {uid!r} is not a name", code="CLAIM_UID", next_step="journalctl -u kubelet")
         return os.path.join(self._directory, f"{self._prefix}{uid}.json")
 
     def _name(self, claim: RecordedClaim, device: RecordedDevice) -> str:

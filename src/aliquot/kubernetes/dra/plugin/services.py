@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from grpclib.const import Handler
 from grpclib.server import Stream
 
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, BlockedError, Message
 from aliquot.foundation.event_wait import wait_for_event
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, ClaimService, DeviceState, PreparedClaim
 from aliquot.kubernetes.dra.plugin.protos import dra_pb2, health_pb2, registration_pb2
@@ -26,6 +27,18 @@ SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 HEALTH_VALID_S = 90
 """Seconds after which kubelet takes the health of a device for unknown."""
 HEALTH_REPEAT_S = 30.0
+CLAIM_TIMEOUT_S = 40.0
+"""Seconds for a call. Kubelet gives up after 45, with an error that says nothing about the GPUs."""
+LONGEST_ERROR = 1000
+"""Characters of an error. An event has room for 1,024, and kubelet adds a few words."""
+
+T = TypeVar("T")
+
+
+class ClaimTimeoutError(BlockedError):
+    """A call about claims takes longer than kubelet waits."""
+
+    code = "CLAIM_TIMEOUT"
 
 
 NOT_ASKED = "kubelet has not asked for the DRA driver yet"
@@ -68,7 +81,7 @@ class ClaimsService(DRAPluginBase):
         self, stream: Stream[dra_pb2.NodePrepareResourcesRequest, dra_pb2.NodePrepareResourcesResponse]
     ) -> None:
         wanted = _references(await stream.recv_message())
-        answers = await self._claims.prepare(wanted)
+        answers = await _in_time(self._claims.prepare(wanted), wanted)
         response = dra_pb2.NodePrepareResourcesResponse()
         for claim in wanted:
             response.claims[claim.uid].CopyFrom(_prepared(answers.get(claim.uid)))
@@ -78,11 +91,11 @@ class ClaimsService(DRAPluginBase):
         self, stream: Stream[dra_pb2.NodeUnprepareResourcesRequest, dra_pb2.NodeUnprepareResourcesResponse]
     ) -> None:
         wanted = _references(await stream.recv_message())
-        answers = await self._claims.unprepare(wanted)
+        answers = await _in_time(self._claims.unprepare(wanted), wanted)
         response = dra_pb2.NodeUnprepareResourcesResponse()
         for claim in wanted:
             error = answers.get(claim.uid, _NO_ANSWER)
-            response.claims[claim.uid].error = error.one_line if error is not None else ""
+            response.claims[claim.uid].error = _shown(error) if error is not None else ""
         await stream.send_message(response)
 
 
@@ -133,6 +146,25 @@ class HealthService(DRAResourceHealthBase):
 _NO_ANSWER = AliquotError("internal error: the claim got no answer", next_step="journalctl -u kubelet")
 
 
+async def _in_time(
+    answers: Awaitable[Mapping[str, T]], claims: Sequence[ClaimReference]
+) -> Mapping[str, T | AliquotError]:
+    """Wait for answers until shortly before kubelet gives up. The work goes on: kubelet's next call finds it done."""
+    task = asyncio.ensure_future(answers)
+    done, _ = await asyncio.wait((task,), timeout=CLAIM_TIMEOUT_S)
+    if done:
+        return task.result()
+    late = ClaimTimeoutError(
+        f"the GPUs did not answer within {CLAIM_TIMEOUT_S:.0f} s; kubelet asks again", next_step="aliquot show"
+    )
+    return {claim.uid: late for claim in claims}
+
+
+def _shown(error: AliquotError) -> str:
+    """Return an error as the event of a pod has room for it."""
+    return str(Message(error.brief, error.next_step or "").cut(LONGEST_ERROR))
+
+
 def _references(
     request: dra_pb2.NodePrepareResourcesRequest | dra_pb2.NodeUnprepareResourcesRequest | None,
 ) -> tuple[ClaimReference, ...]:
@@ -144,7 +176,7 @@ def _references(
 def _prepared(answer: PreparedClaim | AliquotError | None) -> dra_pb2.NodePrepareResourceResponse:
     response = dra_pb2.NodePrepareResourceResponse()
     if not isinstance(answer, PreparedClaim):
-        response.error = (answer or _NO_ANSWER).one_line
+        response.error = _shown(answer or _NO_ANSWER)
         return response
     for device in answer.devices:
         response.devices.add(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +90,9 @@ class Cdi:
 
     async def remove(self, uid: str) -> None:
         self.removed.append(uid)
+
+    async def remove_others(self, uids: Collection[str]) -> None:
+        pass
 
 
 class Gpus:

@@ -76,12 +76,14 @@ def test_a_device_that_a_claim_got_while_it_was_tainted_stays_as_it_is() -> None
     assert find(third, hidden) is not None
 
 
-def test_a_device_that_an_allocated_one_blocks_goes_at_once() -> None:
-    node = factory.inventory(A100, enabled=True)
+def test_a_device_that_an_allocated_one_blocks_is_tainted_too() -> None:
+    # Its claim may end before the agent sees it: the scheduler could give the device while the agent removes it.
+    node, taken = factory.inventory(A100, enabled=True), "gpu-0-mig-7g40gb-0-0"
     first = after(Publication(), node)
-    second = after(first, node, "gpu-0-mig-7g40gb-0-0")
-    assert [each.name for each in second.devices] == ["gpu-0-mig-7g40gb-0-0"]
-    assert second.hidden == {}
+    second = after(first, node, taken)
+    assert set(second.hidden) == {each.name for each in first.devices} - {taken}
+    third = after(second, node, taken, now=NOW + 10 * S)
+    assert [each.name for each in third.devices] == [taken]
 
 
 def test_an_allocated_device_is_not_changed_by_its_gpu() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aliquot.cdi import api as cdi
 from aliquot.cdi import rules, spec, spec_files
 from aliquot.cdi.options import CdiHost, CdiOptions, Majors
 from aliquot.errors import BlockedError, StorageError
@@ -74,7 +75,8 @@ def test_it_stands_beside_the_document_of_the_node(tmp_path: Path) -> None:
     write(documents(tmp_path), recorded("u1", mig(0)))
     spec_files.write(str(tmp_path / "cdi/nvidia.com-gpu.yaml"), spec.document(NODE, HOST))
     write(documents(tmp_path), recorded("u2", mig(1)))
-    assert len(spec_files.own_files(str(tmp_path / "cdi"))) == 3
+    cdi.retract(str(tmp_path / "cdi"))  # after a change of the node's devices
+    assert sorted(p.name[-7:] for p in (tmp_path / "cdi").iterdir()) == ["u1.json", "u2.json"]
 
 
 def test_it_goes_with_its_claim(tmp_path: Path) -> None:
@@ -125,3 +127,11 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_path(tmp_path: Path) ->
     (tmp_path / "metadata").touch()
     with pytest.raises(StorageError, match="metadata"):
         write(documents(tmp_path, metadata_dir=str(tmp_path / "metadata")), recorded("u1", mig(0)))
+
+
+@pytest.mark.parametrize("uid", ["../u", "", "a/b"])
+def test_a_uid_that_leads_out_of_the_folder_is_refused(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(BlockedError, match="is not a name"):
+        write(documents(tmp_path), recorded(uid, mig(0)))
+    with pytest.raises(BlockedError, match="is not a name"):
+        asyncio.run(documents(tmp_path).remove(uid))

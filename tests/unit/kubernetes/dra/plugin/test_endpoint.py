@@ -15,6 +15,7 @@ from grpclib.exceptions import GRPCError
 
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.kubernetes.device_plugin.grpc_sockets import PATH_LIMIT, NoReplyError
+from aliquot.kubernetes.dra.plugin import services
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, DeviceState, PreparedClaim, PreparedDevice
 from aliquot.kubernetes.dra.plugin.endpoint import DriverEndpoint, EndpointPaths
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
@@ -123,6 +124,38 @@ def test_every_claim_of_a_call_gets_an_answer(folder: Path) -> None:
             assert set(answers) == {"u1", "u2"}
             assert answers["u1"].error.startswith("internal error")
             assert await kubelet.prepare(DRIVER, []) == {}
+
+    run(test)
+
+
+def test_a_call_that_hangs_is_answered_before_kubelet_gives_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "CLAIM_TIMEOUT_S", 0.05)
+
+    class Hanging(Claims):
+        async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, PreparedClaim | AliquotError]:
+            await asyncio.sleep(0.3)
+            return await super().prepare(claims)
+
+    async def test() -> None:
+        claims, kubelet = Hanging(), DraKubelet(folder)
+        async with served(folder, claims):
+            await kubelet.look()
+            assert "did not answer" in (await kubelet.prepare(DRIVER, [TRAIN]))["u1"].error
+            await until(lambda: bool(claims.calls))  # the work goes on
+
+    run(test)
+
+
+def test_a_long_error_fits_an_event(folder: Path) -> None:
+    class Verbose(Claims):
+        async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, PreparedClaim | AliquotError]:
+            return {each.uid: BlockedError("x" * 5000) for each in claims}
+
+    async def test() -> None:
+        kubelet = DraKubelet(folder)
+        async with served(folder, Verbose()):
+            await kubelet.look()
+            assert len((await kubelet.prepare(DRIVER, [TRAIN]))["u1"].error) == services.LONGEST_ERROR
 
     run(test)
 
