@@ -23,6 +23,7 @@ from aliquot.cdi.rules import lowest_version
 from aliquot.cdi.spec import document_of
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError, StorageError
+from aliquot.kubernetes.dra.model.claims import UnreadableClaimError
 from aliquot.kubernetes.dra.plugin import device_metadata
 from aliquot.kubernetes.dra.plugin.device_metadata import Attributes, no_attributes
 from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
@@ -111,9 +112,9 @@ class ClaimDocuments:
         return f"aliquot-{self._driver}-{CLASS}-"
 
     def _path(self, uid: str) -> str:
-        """Return the path of a claim's document. Raises BlockedError for a uid that is not part of a file name."""
+        """Return the path of a claim's document. Raises UnreadableClaimError for a uid with other characters."""
         if not _UID.fullmatch(uid):
-            raise BlockedError(f"claim uid {uid!r} is not a name", code="CLAIM_UID", next_step="journalctl -u kubelet")
+            raise UnreadableClaimError(f"claim uid {uid!r} is not a name", next_step="journalctl -u kubelet")
         return os.path.join(self._directory, f"{self._prefix}{uid}.json")
 
     def _name(self, claim: RecordedClaim, device: RecordedDevice) -> str:
