@@ -32,7 +32,7 @@ def _allocated(device: AllocatedView) -> tuple[str, str, str, str]:
 
 
 def _fits(gpu: DraGpuView) -> Iterator[str]:
-    free = ", ".join(f"{each.profile}: {each.count}" for each in gpu.fits if each.count)
+    free = ", ".join(f"{each.profile}: {each.count}{' or more' * each.more}" for each in gpu.fits if each.count)
     if free:
         yield f"  fits       {free}"
     reasons: dict[str, list[str]] = {}

@@ -39,11 +39,16 @@ class AllocatedView(msgspec.Struct, frozen=True):
 
 
 class FitView(msgspec.Struct, frozen=True):
-    """The number of devices of a profile that still fit on a GPU now. ``reason`` says why there is none."""
+    """The number of devices of a profile that still fit on a GPU now, of those that are published.
+
+    ``reason`` says why there is none. With ``more``, others may fit that the node publishes once these are taken: the
+    slices do not show what jobs, containers and other holders have.
+    """
 
     profile: str
     count: int
     reason: str = ""
+    more: bool = False
 
 
 class DraGpuView(msgspec.Struct, frozen=True):
@@ -66,9 +71,10 @@ class DraPoolView(msgspec.Struct, frozen=True):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A device as its GPU could give it. ``device`` is None if it is not published."""
+    """A device as its GPU could give it. ``device`` is None if it is not published: a node publishes the best few."""
 
     profile: str
+    start: int
     uses: dict[str, int]
     device: DraDevice | None = None
 
@@ -154,31 +160,36 @@ def _fits(
     used = taken(device.uses for device in claimed.values())
     for profile in dict.fromkeys(each.profile for each in places):
         here = [each for each in places if each.profile == profile]
-        free = [p for p in here if p.device is not None and p.device.name not in claimed and not p.device.taints]
-        count, now = 0, dict(used)
-        for place in free:
-            if place.uses and fits(place.uses, now, totals):
-                count, now = count + 1, taken((now, place.uses))
-            elif not place.uses:
-                count += 1
-        yield FitView(profile, count, "" if count else _reason(here, claimed, who, used, totals))
+        free = [p for p in here if not _owned(p, claimed) and not (p.device and p.device.taints)]
+        count = _most([each for each in free if each.device is not None], used, totals)
+        more = bool(count) and _most(free, used, totals) > count
+        yield FitView(profile, count, "" if count else _reason(here, claimed, who, used, totals), more)
+
+
+def _most(places: Sequence[_Place], used: Counts, totals: Counts) -> int:
+    """Return how many of these places fit together. They have one size, so the lowest are best."""
+    count, now = 0, dict(used)
+    for place in places:
+        if fits(place.uses, now, totals):
+            count, now = count + 1, taken((now, place.uses))
+    return count
 
 
 def _places(devices: Sequence[DraDevice], totals: Counts, product: str) -> list[_Place]:
     """Return every device that the GPU can give: the published ones, and those of its table that are left out now."""
     published = {(d.profile, d.start): d for d in devices}
-    places = [_Place(d.profile or WHOLE, d.uses, d) for d in devices]
+    places = [_Place(d.profile or WHOLE, d.start, d.uses, d) for d in devices]
     family = _family(product)
     if family is None or not set(family_counters(family).totals) <= set(totals):
         return places
     if (None, 0) not in published:
-        places.append(_Place(WHOLE, family_counters(family).totals))
+        places.append(_Place(WHOLE, 0, family_counters(family).totals))
     for (profile_id, start), uses in family_counters(family).instances.items():
         name = family.by_id[profile_id].name
         if (name, start) not in published:
-            places.append(_Place(name, uses))
+            places.append(_Place(name, start, uses))
     order = {profile.name: number for number, profile in enumerate(family.profiles)}
-    return sorted(places, key=lambda each: order.get(each.profile, -1))
+    return sorted(places, key=lambda each: (order.get(each.profile, -1), each.start))
 
 
 def _reason(

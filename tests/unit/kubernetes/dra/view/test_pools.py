@@ -54,6 +54,12 @@ def test_an_empty_gpu_fits_everything_that_is_published() -> None:
     assert fit(gpu, "3g.20gb") == FitView("3g.20gb", 2)
 
 
+def test_placements_that_are_not_published_yet_may_fit_too() -> None:
+    (pool,) = gpu_pools(published(factory.inventory(f"{A100}*2", enabled=True)), ())
+    found = [fit(gpu, "1g.5gb") for gpu in pool.gpus]
+    assert [(each.count, each.more) for each in found] == [(7, False), (1, True)]
+
+
 def test_a_claim_and_its_pods_are_named_and_what_they_exclude() -> None:
     name = "gpu-0-mig-3g20gb-9-4"
     gpu = only_gpu(published(allocated=(name,)), claim("train", name, pods=("a", "b")))
