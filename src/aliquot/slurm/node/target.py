@@ -29,8 +29,8 @@ def file_while_restarting(record: ChangeRecord) -> files.DesiredFile:
     Otherwise the node is unknown until its slurmd registers. A step of a running job that is requested in between waits
     for a minute, although this takes less than a tenth of a second.
 
-    Other nodes of the cluster keep their lines. A step on one of them that is requested in that moment waits for a
-    minute (67 s measured on 24.11), as it does at every restart or reconfiguration of slurmctld.
+    Other nodes of the cluster keep their lines. A step on one of them that is requested in that moment may wait for a
+    minute, as at every restart or reconfiguration of slurmctld. On 24.11 that was seen once (67 s).
     """
     settings = record.change.settings
     return files.node_file(settings, files.conf_of(settings), gres_text(record), features(record), "IDLE")
