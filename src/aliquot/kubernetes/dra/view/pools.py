@@ -84,7 +84,19 @@ def gpu_pools(slices: Iterable[ResourceSlice], claims: Sequence[ResourceClaim]) 
     pools: dict[tuple[str, str, str], list[ResourceSlice]] = {}
     for each in slices:
         pools.setdefault((each.spec.node_name, each.spec.driver, each.spec.pool.name), []).append(each)
-    return tuple(view for key in sorted(pools) if (view := _pool(*key, pools[key], claims)) is not None)
+    views = [view for key in sorted(pools) if (view := _pool(*key, pools[key], claims)) is not None]
+    drivers: dict[tuple[str, str], set[str]] = {}
+    for view in views:
+        drivers.setdefault((view.node, view.pool), set()).add(view.driver)
+    return tuple(_with_shared_name(view, drivers[view.node, view.pool] - {view.driver}) for view in views)
+
+
+def _with_shared_name(view: DraPoolView, others: Iterable[str]) -> DraPoolView:
+    """Add a problem for each other driver with a pool of this name: the scheduler's counters ignore the driver."""
+    shared = tuple(
+        f"{driver} has a pool of this name: a claim on both can get a GPU twice" for driver in sorted(others)
+    )
+    return msgspec.structs.replace(view, problems=(*view.problems, *shared))
 
 
 def _pool(

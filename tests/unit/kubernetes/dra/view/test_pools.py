@@ -120,3 +120,16 @@ def test_a_gpu_without_mig_is_free_or_allocated() -> None:
     assert only_gpu(slices).fits == (FitView(WHOLE, 1),)
     gpu = only_gpu(slices, claim("train", found.devices[0].name))
     assert gpu.fits == (FitView(WHOLE, 0, "claim team/train has room that it needs"),)
+
+
+def test_a_pool_name_that_two_drivers_use_is_a_problem_of_both() -> None:
+    mine = published()
+    other = tuple(
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, driver="gpu.aliquot.dev"))
+        for each in mine
+    )
+    by_driver = {pool.driver: pool.problems for pool in gpu_pools((*mine, *other), ())}
+    assert by_driver == {
+        driver: (f"{rival} has a pool of this name: a claim on both can get a GPU twice",)
+        for driver, rival in ((NAMING.driver, "gpu.aliquot.dev"), ("gpu.aliquot.dev", NAMING.driver))
+    }
