@@ -29,7 +29,7 @@ _TAKES = re.compile(
 )
 _DEVICE_KINDS = "pcideviceclaim|sriovgpudevice|vgpudevice|migconfiguration"
 _ONE = (
-    rf"kubectl delete (?:{_DEVICE_KINDS}) {HOLE}",
+    rf"kubectl delete (?:{_DEVICE_KINDS}|resourceslice) {HOLE}",
     rf"scontrol delete (?:nodename|reservationname)={HOLE}",
     rf"scontrol update reservationname={HOLE} nodes={HOLE}",
     rf"scontrol update nodename={HOLE} state=(?:drain|power_down)\b.*",

@@ -129,7 +129,7 @@ def test_claims_are_prepared_and_known_to_the_next_agent(state: Path, capsys: py
 
     # No agent runs now, and no process: every verb keeps the device, and names the claim.
     capsys.readouterr()
-    assert main(["plan", "--sim", "machine", "--gpu", "0", "--mig", "7g.40gb"]) == 20
+    assert main(["plan", "--sim", "machine", "--gpu", gpu.pci, "--mig", "7g.40gb"]) == 20
     shown = capsys.readouterr()
     assert "claim team/train" in shown.out + shown.err
     assert "kubectl -n team describe resourceclaim train" in shown.out + shown.err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,8 @@ def test_a_waiting_job_cannot_be_changed_into_a_refused_one(gated: Bed) -> None:
 def test_a_sites_rules_stay_beside_it(gated: Bed) -> None:
     (gated.etc / "job_submit.lua").rename(gated.etc / "aliquot_job_submit.lua")
     (gated.etc / "job_submit.lua").write_text(SITE.format(folder=gated.etc))
+    later = time.time() + 60  # Slurm reads a file again only if it is newer than the second of the last reading
+    os.utime(gated.etc / "job_submit.lua", (later, later))
     until(lambda: "not on Mondays" in gated.submit("true", "--job-name=forbidden").err, "the new file is not read")
     assert "needs a type" in refused(gated, "--gres=gpu:1")
     assert gated.submit("true", "--gres=gpu:a100_1g.5gb:1").code == 0

@@ -26,6 +26,6 @@ SHOW = CliCommand(
 )
 DRA = CliCommand(
     "dra",
-    "Kubernetes Dynamic Resource Allocation: what nodes publish, and who has it",
+    "show the GPUs of Kubernetes Dynamic Resource Allocation, and who has them",
     children=(SHOW,),
 )

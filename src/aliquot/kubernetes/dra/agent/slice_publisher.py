@@ -74,7 +74,7 @@ class SlicePublisher:
                 f"another DRA driver publishes devices of {self._naming.driver} on this node "
                 f"(ResourceSlice {foreign.name})",
                 details=("two drivers of one name would give the same GPUs to different pods",),
-                next_step="remove that driver from the node, then run: kubectl delete resourceslice " + foreign.name,
+                next_step=f"remove that driver from the node, then run: kubectl delete resourceslice {foreign.name}",
             )
 
     async def publish(self, wanted: PublishedChoice, allocated: Collection[str] | None, node: Node) -> float | None:
