@@ -146,18 +146,27 @@ class RealNode:
 
     # -- pods
 
-    def create(self, name: str, limits: dict[str, int], script: str) -> None:
-        """Create a pod bound to this node. Its folder ``/out`` is this node's ``out``."""
+    def create(self, name: str, limits: dict[str, int], script: str, *, bound: bool = True, template: str = "") -> None:
+        """Create a pod bound to this node, or one for the scheduler. Its folder ``/out`` is this node's ``out``.
+
+        ``template`` names the ResourceClaimTemplate of its claim; empty for none.
+        """
+        claims = [{"name": "claim", "resourceClaimTemplateName": template}] if template else []
         container = {
             "name": "main",
             "image": NAME,
             "imagePullPolicy": "Never",
             "command": ["/bin/busybox", "sh", "-c", script],
-            "resources": {"limits": {k: str(v) for k, v in limits.items()}},
+            "resources": {
+                "limits": {k: str(v) for k, v in limits.items()},
+                "claims": [{"name": each["name"]} for each in claims],
+            },
             "volumeMounts": [{"name": "out", "mountPath": "/out"}],
         }
         spec = {
-            "nodeName": self.name,
+            **({"nodeName": self.name} if bound else {}),
+            "resourceClaims": claims,
+            "tolerations": [{"operator": "Exists"}],
             "hostNetwork": True,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
