@@ -20,7 +20,8 @@ from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
 from aliquot.kubernetes.dra.agent.loop import ClaimAgentLoop, ClaimKeeper, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
-from aliquot.kubernetes.dra.agent.preparer import CdiNames, ClaimPreparer, PreparedNode
+from aliquot.kubernetes.dra.agent.prepare_ports import CdiNames, PreparedNode
+from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, DeviceState

@@ -9,72 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.model.plan import Plan, Policy
 from aliquot.errors import AliquotError, BlockedError, LockedError, StalePlanError
-from aliquot.foundation.callbacks import Report
 from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiUnavailableError
 from aliquot.kubernetes.dra.agent import claim_plan
 from aliquot.kubernetes.dra.agent.claim_plan import ClaimPlan, ClaimPlanner, DeviceTarget
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore, allocation_of
-from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, ClaimSource, DeviceFinder
+from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, ClaimSource
+from aliquot.kubernetes.dra.agent.prepare_ports import CdiNames, PreparedNode, PrepareListener
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim, PreparedDevice
-from aliquot.kubernetes.node_agent.pod_holders import Uses, held_by_pods
+from aliquot.kubernetes.node_agent.pod_holders import held_by_pods
 from aliquot.node.holders.prepared_claims import ClaimRecords, RecordedClaim
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import ApplyOutcome
     from aliquot.node.connect import Connection
 
 T = TypeVar("T")
 Result = PreparedClaim | AliquotError
-PATIENCE_S = 40.0
-"""Seconds after which a claim that only waits for others is refused. Kubelet gives up after 45, and tries again."""
+PATIENCE_S = 35.0
+"""Seconds after which a claim that only waits for the lock is refused. A call is answered after 40 in any case, and
+kubelet must get to know who has the lock.
+"""
 GATHER_S = 0.02
 """Seconds that the first claim waits for others: kubelet calls once for each pod."""
 LOCK_POLL_S = 0.2
 MOST_READS = 5
 """Attempts to plan, if other programs change the node between each read and the change."""
-
-
-class ChangeableGpus(Protocol):
-    """The part of ``GpuWorker`` that changes the GPUs."""
-
-    async def read(self) -> tuple[Inventory, Facts]: ...
-
-    async def apply(self, plan: Plan, report: Report) -> ApplyOutcome: ...
-
-    async def call(self, job: Callable[[Connection], T]) -> T: ...
-
-
-class CdiNames(Protocol):
-    """Names the devices of a claim for the container runtime."""
-
-    async def write(self, claim: RecordedClaim, inventory: Inventory) -> RecordedClaim:
-        """Describe the devices, and return the claim with their CDI names."""
-        ...
-
-    async def remove(self, uid: str) -> None: ...
-
-    async def remove_others(self, uids: Collection[str]) -> None:
-        """Remove what a killed agent left for claims that are not prepared."""
-        ...
-
-
-class PrepareListener(Protocol):
-    """Gets what happened to claims, for metrics."""
-
-    def record_claim(self, result: str, seconds: float) -> None: ...
-
-    def record_apply(self, outcome: ApplyOutcome, seconds: float) -> None: ...
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -83,18 +50,6 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
     claim: AllocatedClaim
     done: asyncio.Future[Result]
     since: float
-
-
-class PreparedNode(msgspec.Struct, frozen=True, eq=False):
-    """The node whose claims are prepared."""
-
-    hardware: ChangeableGpus
-    find: DeviceFinder
-    boot: Callable[[], Awaitable[str]]
-    """Returns the id of this boot."""
-    uses: Uses | None = None
-    """Asks kubelet for the devices of pods; None without a kubelet."""
-    policy: Policy = Policy()
 
 
 class ClaimPreparer:

@@ -58,7 +58,7 @@ class SlicePublisher:
     @property
     def problem(self) -> str:
         if self.slices.absent:
-            return "this cluster does not serve resourceslices.resource.k8s.io/v1: it needs Kubernetes 1.34 or later"
+            return "this cluster does not serve resourceslices.resource.k8s.io/v1: it needs Kubernetes 1.36"
         return self.slices.unavailable
 
     @property

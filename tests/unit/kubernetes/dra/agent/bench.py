@@ -30,7 +30,8 @@ from aliquot.foundation.threads import ThreadWorkers
 from aliquot.kubernetes.client.errors import ApiUnavailableError
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError, DeviceLocation
-from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer, PreparedNode
+from aliquot.kubernetes.dra.agent.prepare_ports import PreparedNode
+from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim
 from aliquot.node.claims import HeldBackend
 from aliquot.node.holders.prepared_claims import ClaimRecords, RecordedClaim, claims_in

@@ -14,7 +14,9 @@ import pytest
 from aliquot.core.model.claims import Claim
 from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, BlockedError, HardwareError, LockedError
+from aliquot.kubernetes.dra.agent.preparer import PATIENCE_S
 from aliquot.kubernetes.dra.plugin.claim_service import PreparedClaim
+from aliquot.kubernetes.dra.plugin.services import CLAIM_TIMEOUT_S
 from unit.kubernetes.dra.agent.bench import Bench, claim, holders, run
 
 SMALL = "gpu-0-mig-1g.5gb-4"
@@ -312,3 +314,7 @@ def test_a_claim_whose_gpu_is_lost_stays_recorded(bench: Bench) -> None:
         assert [c.name for c in bench.recorded().claims] == ["a"]
 
     run(story())
+
+
+def test_a_refusal_that_names_the_lock_comes_before_the_timeout_of_the_call() -> None:
+    assert PATIENCE_S < CLAIM_TIMEOUT_S
