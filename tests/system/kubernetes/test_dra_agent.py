@@ -159,3 +159,11 @@ def test_it_does_not_start_beside_slices_of_another_driver(state: Path) -> None:
     with pytest.raises(OtherDriverError, match="another DRA driver publishes"):
         asyncio.run(AgentRun(made_agent).run())
     assert sockets.closed == 1
+
+
+@pytest.mark.parametrize("name", ["../other", "Bad Name", "x" * 64, ""])
+def test_a_driver_name_that_the_cluster_would_refuse_is_refused_first(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["agent", "--claims", "--node-name", "n1", "--dra-driver", name]) == 2
+    assert "is not a DNS subdomain" in capsys.readouterr().err
