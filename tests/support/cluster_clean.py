@@ -29,6 +29,7 @@ _EVERYWHERE = (
     "/apis/apps/v1/deployments",
     "/apis/apps/v1/controllerrevisions",
     "/apis/batch/v1/jobs",
+    "/apis/networking.k8s.io/v1/networkpolicies",
     "/apis/policy/v1/poddisruptionbudgets",
     "/apis/coordination.k8s.io/v1/leases",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",

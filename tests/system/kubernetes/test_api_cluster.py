@@ -372,7 +372,8 @@ def test_a_server_that_stops_answering_is_given_up_in_time(cluster: Cluster) -> 
         loop = asyncio.get_running_loop()
         started = loop.time()
         with cluster.unavailable("hang"):
-            with pytest.raises(ApiUnavailableError, match="within"):
+            # Which limit ends it depends on the handshake: a hung server does not answer that either.
+            with pytest.raises(ApiUnavailableError, match=r"within|timed out"):
                 await api.get(ClusterPolicy, "x")
             took = loop.time() - started
         assert took < 3

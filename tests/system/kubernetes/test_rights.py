@@ -93,7 +93,7 @@ def test_evictions_that_a_policy_refuses(environment: Environment, attempt: Try)
 
 def test_a_slice_of_another_node_is_refused(environment: Environment) -> None:
     words = "only ResourceSlices of its own node"
-    moved = {"spec": {"nodeName": OWN_NODE}}
+    moved = {"metadata": {"labels": {"moved": "yes"}}}  # a server refuses another nodeName before it asks the policy
     path = own_slice(environment, OTHER_NODE)
     slices = path.rpartition("/")[0]
     environment.cluster.wait(lambda: environment.agent.ask("PATCH", path, moved).status == 403, "the policy")
