@@ -27,10 +27,12 @@ _WHEN = {
     bundle.CERTIFICATE: "and .Values.devices.enabled (not .Values.webhook.certManager.enabled)",
     bundle.BOTH: "or .Values.migManager.enabled .Values.devices.enabled",
 }
+_CLAIMS = 'or .Values.dra.enabled (eq .Values.allocation "dra")'
 _SWITCHED = {
     "41-network": "and .Values.networkPolicy.enabled ({})",
     f"{bundle.OPTIONAL}/servicemonitor": "and .Values.metrics.serviceMonitor.enabled ({})",
-    f"{bundle.OPTIONAL}/claims": "and .Values.migManager.claims {}",
+    f"{bundle.OPTIONAL}/claims": f"and ({_CLAIMS}) {{}}",
+    f"{bundle.OPTIONAL}/claims-network": f"and .Values.networkPolicy.enabled ({_CLAIMS}) {{}}",
     f"{bundle.OPTIONAL}/evictions": "and .Values.migManager.evictions {}",
     f"{bundle.OPTIONAL}/dashboard": "and .Values.dashboard.enabled ({})",
 }

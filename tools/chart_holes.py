@@ -11,6 +11,7 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.manifests import dashboard, toolkit, webhooks
 from aliquot.kubernetes.manifests.values import (
     AGENT,
+    CLAIMS,
     CONTROLLER,
     DASHBOARD,
     DEVICES,
@@ -24,6 +25,12 @@ from aliquot.kubernetes.manifests.values import (
 def _named(name: str, around: str = "{{ %s }}") -> str:
     """Return an object's name, which differs beside the GPU Operator."""
     return around % f'(ternary "{NAMES_BESIDE_OPERATOR[name]}" "{name}" .Values.besideOperator)'
+
+
+def _nodes(plugin: str, dra: str) -> tuple[str, str]:
+    """Return the operator for each value of ``allocation``, and the label's value that is not the default."""
+    here = '(eq .Values.allocation "plugin")'
+    return f'{{{{ ternary "{plugin}" "{dra}" {here} }}}}', f'{{{{ ternary "dra" "plugin" {here} }}}}'
 
 
 VALUES = Values(
@@ -40,6 +47,11 @@ VALUES = Values(
     driver="{{ .Values.devices.driver }}",
     driver_namespace="{{ ternary .Release.Namespace .Values.devices.driverNamespace .Values.driverToolkit.enabled }}",
     kubevirt_namespace="{{ .Values.devices.kubevirtNamespace }}",
+    plugin_nodes=_nodes("NotIn", "In"),
+    claim_nodes=_nodes("In", "NotIn"),
+    dra_driver="{{ .Values.dra.driver }}",
+    dra_score="{{ .Values.dra.score }}",
+    dra_mode_changes="{{ .Values.dra.modeChanges }}",
     certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
 )  # fmt: skip
 
@@ -64,9 +76,14 @@ def fill(item: Object, text: Text) -> None:
 
 
 def _agent(item: Object, text: Text) -> None:
+    container = _at(item, _CONTAINER)
+    container["env"] = _environment(container["env"], text)
+    _claims(item, text)
+
+
+def _claims(item: Object, text: Text) -> None:
     pod, container = _at(item, _POD), _at(item, _CONTAINER)
     container["imagePullPolicy"] = _PULL
-    container["env"] = _environment(container["env"], text)
     _block(container, "resources", ".Values.migManager.resources", text)
     _block(pod, "tolerations", ".Values.daemonsets.tolerations", text)
     _pull_secrets(pod, text)
@@ -179,11 +196,13 @@ def _settings(item: Object, text: Text) -> None:
 
 _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
     ("DaemonSet", VALUES.daemon_set): _agent,
+    ("DaemonSet", CLAIMS): _claims,
     ("Deployment", CONTROLLER): _controller,
     ("DaemonSet", DEVICES): _devices,
     ("Deployment", DASHBOARD): _dashboard,
     ("NetworkPolicy", DASHBOARD): _network,
     ("NetworkPolicy", VALUES.daemon_set): _reached,
+    ("NetworkPolicy", CLAIMS): _reached,
     ("NetworkPolicy", CONTROLLER): _reached,
     ("NetworkPolicy", DEVICES): _reached,
     ("DaemonSet", toolkit.NAME): _driver,

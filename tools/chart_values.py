@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from aliquot.core.config.settings import STRATEGIES
+from aliquot.kubernetes.dra.model.offer import ModeChanges
+from aliquot.kubernetes.dra.model.ranking import ScoreName
 
 VALUES_YAML = """\
 # Made by tools/build_manifests.py: change tools/chart_values.py. Values are named as in the GPU Operator's chart.
@@ -24,6 +26,21 @@ mig:
   # profile is a resource (nvidia.com/mig-1g.10gb), and all-balanced works; none: only whole GPUs are allocated
   strategy: single
 
+# how pods get the GPUs of a node: plugin (the label nvidia.com/mig.config, and a device plugin) or dra (claims, or
+# resources that the scheduler turns into claims; Kubernetes 1.36). A node's label aliquot.dev/allocation overrides it
+allocation: plugin
+
+# the agent that serves claims (DRA), with the rights to read ResourceClaims and to publish its node's ResourceSlices
+dra:
+  # true: install it for nodes with the label aliquot.dev/allocation=dra. With allocation=dra it is always installed
+  enabled: false
+  # the name of the driver; gpu.nvidia.com serves in place of NVIDIA's, which must not run on the same nodes
+  driver: gpu.aliquot.dev
+  # which placements the scheduler is offered first: fragmentation, keep-whole-gpus or first-fit
+  score: fragmentation
+  # whether a claim may change the MIG mode of an idle GPU: never, without-reset (Hopper and later) or any
+  modeChanges: without-reset
+
 migManager:
   enabled: true
   # variables of the agent; they override those of the chart. WITH_REBOOT=true reboots a node if MIG needs it
@@ -39,8 +56,6 @@ migManager:
   # true: agents may evict pods, which the holder policies drain and force need. An admission policy cannot see the node
   # of an evicted pod, so a stolen agent token could evict pods of any node, outside kube-system
   evictions: false
-  # true: agents may read ResourceClaims, and publish the ResourceSlices of their own node (Kubernetes 1.34 or later)
-  claims: false
   gpuClientsConfig:
     # ConfigMap with clients.yaml; empty: default-gpu-clients
     name: ""
@@ -213,6 +228,13 @@ def schema() -> dict[str, Any]:
         imagePullSecrets={"type": "array", "items": {"type": "object"}},
         besideOperator=flag,
         mig=_section(strategy={"enum": list(STRATEGIES)}),
+        allocation={"enum": ["plugin", "dra"]},
+        dra=_section(
+            enabled=flag,
+            driver={"type": "string", "minLength": 1, "maxLength": 63},
+            score={"enum": list(get_args(ScoreName))},
+            modeChanges={"enum": list(get_args(ModeChanges))},
+        ),
         migManager=_manager(),
         driver=_section(enabled=flag),
         cdi=_section(enabled=flag),
@@ -273,7 +295,6 @@ def _manager() -> dict[str, Any]:
         env={"type": "array", "items": variable},
         config=config,
         evictions=flag,
-        claims=flag,
         gpuClientsConfig=_section(name=text),
         resources={"type": "object"},
     )

@@ -152,10 +152,10 @@ class Agent:
 
     def start(self, *more: str) -> None:
         self.deployed.mount()
+        self.config = self.config or self.deployed.kubeconfig(self.cluster)
         environment = {**os.environ, "ALIQUOT_STATE_DIR": self.state, "PYTHONUNBUFFERED": "1"}
         environment |= self.deployed.environment() | self.environment
         environment.pop("KUBECONFIG", None)
-        self.config = self.config or self.deployed.kubeconfig(self.cluster)
         words = [*self.deployed.words(), "--sim", "machine", "--port", "0", "--kubeconfig", str(self.config)]
         words += ["--cdi-dir", str(self.folder / f"{self.name}.cdi")]
         with open(self.log_path, "ab") as log:
@@ -222,4 +222,6 @@ class Agent:
 class MakeAgent(Protocol):
     """The fixture ``make_agent``: a node with these GPUs and its agent, which is not started yet."""
 
-    def __call__(self, template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none") -> Agent: ...
+    def __call__(
+        self, template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none", manifest: str = AGENT
+    ) -> Agent: ...

@@ -19,6 +19,7 @@ from support.standin.kubeconfig import kubeconfig
 Object = dict[str, Any]
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 AGENT = "kubernetes/30-agent.yaml"
+CLAIMS = "kubernetes/optional/claims.yaml"
 EVICTIONS = "kubernetes/optional/evictions.yaml"
 _RIGHTS = ("10-accounts.yaml", "11-rights.yaml", "12-admission.yaml")
 _RBAC = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -36,11 +37,13 @@ class Deployed:
     def __init__(self, manifest: str, node: str, folder: Path) -> None:
         self.node, self.folder = node, folder
         self._folder = manifest.partition("/")[0]
-        (daemon_set,) = objects(manifest)
+        self._manifest = manifest
+        (daemon_set,) = (each for each in objects(manifest) if each["kind"] == "DaemonSet")
         meta, template = daemon_set["metadata"], daemon_set["spec"]["template"]
         self.name, self.namespace = f"{meta['name']}-{node}", meta["namespace"]
         self._spec, self._labels = template["spec"], template["metadata"]["labels"]
         (self._container,) = self._spec["containers"]
+        self.uid = ""
         self.account: str = self._spec["serviceAccountName"]
 
     # -- the container
@@ -52,6 +55,7 @@ class Deployed:
     def environment(self) -> dict[str, str]:
         """Return the variables. Paths lead to what is mounted there."""
         fields = {"spec.nodeName": self.node, "metadata.name": self.name, "metadata.namespace": self.namespace}
+        fields["metadata.uid"] = self.uid
         found = {}
         for entry in self._container["env"]:
             source = entry.get("valueFrom")
@@ -87,6 +91,8 @@ class Deployed:
         cluster.namespace(self.namespace)
         if cluster.request("GET", f"{_RBAC}/{self.account}").status == 404:
             apply(cluster, *(f"{self._folder}/{name}" for name in _RIGHTS))
+        if self._manifest == CLAIMS:
+            apply(cluster, CLAIMS)
 
     def token(self, cluster: Cluster) -> str:
         """Return the token that the kubelet would mount into the pod. Create the pod unless it exists."""
@@ -99,8 +105,8 @@ class Deployed:
             ready = {"type": "Ready", "status": "True"}
             status = {"phase": "Running", "conditions": [ready]}
             cluster.must("PATCH", f"{pods}/{self.name}/status", {"status": status})
-        uid = cluster.get(f"{pods}/{self.name}")["metadata"]["uid"]
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": uid}
+        self.uid = cluster.get(f"{pods}/{self.name}")["metadata"]["uid"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": self.uid}
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{self.account}/token"
         return str(cluster.must("POST", path, {"spec": {"boundObjectRef": bound}})["status"]["token"])
 

@@ -11,6 +11,7 @@ from support.agents import MIXED, NAMESPACE, Agent, MakeAgent
 from support.cluster import Cluster, RealCluster, StandinCluster, why_not_real
 from support.cluster_components import component, controller_manager, scheduler
 from support.cluster_real import RealServer, assets
+from support.deployed import AGENT
 from support.devicesagent import DevicesAgent, MakeDevices, install
 
 
@@ -77,8 +78,11 @@ def _agents(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
     cluster.namespace(NAMESPACE)
     made: list[Agent] = []
 
-    def make(template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none") -> Agent:
-        made.append(Agent(cluster, tmp_path, f"node-{len(made)}", template, labels=labels, latency=latency))
+    def make(
+        template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none", manifest: str = AGENT
+    ) -> Agent:
+        name = f"node-{len(made)}"
+        made.append(Agent(cluster, tmp_path, name, template, labels=labels, latency=latency, manifest=manifest))
         made[-1].environment |= MIXED
         return made[-1]
 

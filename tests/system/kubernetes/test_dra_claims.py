@@ -13,11 +13,13 @@ import pytest
 
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 from support.agents import Agent, MakeAgent
+from support.deployed import CLAIMS, Deployed
 from support.drakubelet import DraKubelet
-from system.kubelet.kubeletdouble import Kubelet
+from system.kubelet.kubeletdouble import Container, Kubelet, Pod
 
 DRIVER = "gpu.nvidia.com"
 API = "/apis/resource.k8s.io/v1"
+THREE_G = "nvidia.com/mig-3g.20gb"
 HALF = "gpu-0-mig-3g20gb-9-4"
 
 
@@ -29,17 +31,15 @@ class Played:
         self.kubelet = DraKubelet(folder / "kubelet")
         self.cdi = folder / "cdi"
         (folder / "kubelet/plugins_registry").mkdir(parents=True)
-        words = [
-            "--claims",
-            "--dra-driver",
-            DRIVER,
-            "--dra-mode-changes",
-            "any",
-            "--kubelet-dir",
-            str(folder / "kubelet"),
-        ]
-        agent.arguments = [*words, "--cdi-dir", str(self.cdi)]
-        agent.config = agent.cluster.kubeconfig()
+        agent.environment = {"DRA_DRIVER": DRIVER, "DRA_MODE_CHANGES": "any"}
+        agent.arguments = ["--kubelet-dir", str(folder / "kubelet"), "--cdi-dir", str(self.cdi)]
+
+    def move(self) -> None:
+        """Replace the label agent by the claim agent, as the node's label ``aliquot.dev/allocation`` does."""
+        assert self.agent.stop() == 0
+        self.agent.deployed = Deployed(CLAIMS, self.agent.name, self.agent.folder / "claims.pod")
+        self.agent.deployed.install(self.agent.cluster)
+        self.agent.config = None
 
     def start(self) -> None:
         self.agent.start()
@@ -85,7 +85,7 @@ class Played:
 @pytest.fixture
 def played(make_agent: MakeAgent) -> Iterator[Played]:
     with tempfile.TemporaryDirectory(prefix="dra-") as folder:
-        made = Played(make_agent("a100-sxm4-40gb"), Path(folder))
+        made = Played(make_agent("a100-sxm4-40gb", manifest=CLAIMS), Path(folder))
         pods = Kubelet(Path(folder) / "kubelet")
         pods.start()
         yield made
@@ -137,3 +137,27 @@ def test_an_idle_agent_writes_nothing(played: Played) -> None:
     assert sum(a != b for a, b in zip(versions, after, strict=True)) == 1
     played.agent.stop()
     assert played.slices()
+
+
+def test_a_node_moves_from_the_label_to_claims_beside_a_running_pod(only_standin: MakeAgent) -> None:
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        agent = only_standin("a100-sxm4-40gb")
+        played = Played(agent, Path(folder))
+        agent.environment |= {"MIG_STRATEGY": "mixed"}
+        kubelet = Kubelet(Path(folder) / "kubelet")
+        kubelet.start()
+        try:
+            agent.start()
+            agent.request("all-3g.20gb")
+            agent.until(lambda: kubelet.allocatable.get(THREE_G) == 2, "the device plugin's resource")
+            kubelet.admit(Pod("train", (Container("main", {THREE_G: 1}),)))
+            played.move()
+            played.start()
+            halves = ("gpu-0-mig-3g20gb-9-0", HALF)
+            answers = [played.prepare(played.allocate(f"claim-{n}", name)) for n, name in enumerate(halves)]
+            assert sorted(bool(each.error) for each in answers) == [False, True]
+            assert "pod default/train" in "".join(each.error for each in answers)
+            assert agent.geometry() == [["3g.20gb@0", "3g.20gb@4"]]
+            agent.until(lambda: len(kubelet.allocatable) and not any(kubelet.allocatable.values()), "no plugin")
+        finally:
+            kubelet.stop()

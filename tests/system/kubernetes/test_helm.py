@@ -312,7 +312,44 @@ def test_claims_are_not_read_until_a_value_allows_them() -> None:
         return [key[1] for key, item in found.items() if "resourceclaims" in str(item.get("rules", ""))]
 
     assert may_read(rendered({})) == []
-    assert may_read(rendered({"migManager": {"claims": True}})) == ["aliquot-agent-claims"]
+    assert may_read(rendered({"dra": {"enabled": True}})) == ["aliquot-agent-claims"]
+    assert may_read(rendered({"allocation": "dra"})) == ["aliquot-agent-claims"]
+
+
+@pytest.mark.parametrize("allocation", ["plugin", "dra"])
+@pytest.mark.parametrize("label", [None, "plugin", "dra", "unknown"])
+def test_each_node_has_one_of_the_two_agents(allocation: str, label: str | None) -> None:
+    found = rendered({"allocation": allocation, "dra": {"enabled": True}})
+    agents = {
+        name: found["DaemonSet", name, "gpu-operator"]["spec"]["template"]["spec"]
+        for name in ("nvidia-mig-manager", "aliquot-claims")
+    }
+    chosen = [name for name, pod in agents.items() if _selected(pod, label)]
+    wanted = {"plugin": "nvidia-mig-manager", "dra": "aliquot-claims"}
+    # A value that nobody knows is as no value.
+    assert chosen == [wanted.get(label or "", wanted[allocation])]
+    assert agents["nvidia-mig-manager"]["nodeSelector"] == agents["aliquot-claims"]["nodeSelector"]
+
+
+def _selected(pod: dict[str, Any], label: str | None) -> bool:
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    ((expression,),) = [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
+    assert expression["key"] == "aliquot.dev/allocation"
+    return (label in expression["values"]) == (expression["operator"] == "In")
+
+
+def test_the_driver_of_claims_is_set_by_values() -> None:
+    values = {"driver": "gpu.nvidia.com", "score": "first-fit", "modeChanges": "any"}
+    pod = rendered({"allocation": "dra", "dra": values})["DaemonSet", "aliquot-claims", "gpu-operator"]
+    variables = {each["name"]: each.get("value") for each in pod["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert {f"DRA_{name}": variables[f"DRA_{name}"] for name in ("DRIVER", "SCORE", "MODE_CHANGES")} == {
+        "DRA_DRIVER": "gpu.nvidia.com",
+        "DRA_SCORE": "first-fit",
+        "DRA_MODE_CHANGES": "any",
+    }
+    for wrong in ({"allocation": "both"}, {"dra": {"score": "best"}}, {"migManager": {"claims": True}}):
+        with pytest.raises(HelmValuesError):
+            helm(wrong)
 
 
 def test_evictions_are_off_until_a_value_allows_them() -> None:

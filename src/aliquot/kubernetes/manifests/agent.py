@@ -28,6 +28,7 @@ def daemon_set(values: Values) -> Object:
     pod = {
         "serviceAccountName": AGENT_ACCOUNT,
         "nodeSelector": {names.DEPLOY_LABEL: "true", "kubernetes.io/os": "linux"},
+        "affinity": workload.node_affinity(values.plugin_nodes),
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "volumes": _volumes(values),
     }
@@ -58,12 +59,21 @@ PATHS = (
     ("sys", "/sys", "/sys", False, "PCI functions, NUMA nodes, reset"),
     ("cdi", "/var/run/cdi", "/var/run/cdi", False, "the CDI specification, written again after each change"),
     ("device-plugins", "/var/lib/kubelet/device-plugins", "", False, "sockets between kubelet and the device plugin"),
+    ("plugins", "/var/lib/kubelet/plugins", "", False, "the DRA driver's socket and its device metadata"),
+    (
+        "plugins-registry",
+        "/var/lib/kubelet/plugins_registry",
+        "",
+        False,
+        "the socket by which kubelet finds the driver",
+    ),
     ("pod-resources", "/var/lib/kubelet/pod-resources", "", True, "the kubelet's list of devices by pod"),
     ("state", "/var/lib/aliquot", "", False, "the journal, which outlives the pod"),
     ("run", "/run/aliquot", "", False, "the lock: one writer per node, in a pod or on the host"),
 )
 """Host paths. Columns: volume, path on the host, path in the pod (empty if it is the same), read-only, reason."""
-ALL = tuple(name for name, *_ in PATHS)
+_CLAIMS_ONLY = ("plugins", "plugins-registry")
+LABEL_AGENT_PATHS = tuple(name for name, *_ in PATHS if name not in _CLAIMS_ONLY)
 
 _MADE = ("cdi", "state", "run")
 """Paths that are created if they are missing. The kubelet creates its own."""
@@ -93,11 +103,13 @@ def volumes(chosen: Collection[str]) -> list[Object]:
 
 def _mounts() -> list[Object]:
     configs = (("mig-parted-config-default", FALLBACK_FILE), ("gpu-clients", CLIENTS_FILE))
-    return mounts(ALL) + [
+    return mounts(LABEL_AGENT_PATHS) + [
         {"name": name, "mountPath": path.rpartition("/")[0], "readOnly": True} for name, path in configs
     ]
 
 
 def _volumes(values: Values) -> list[Object]:
     sources = (("mig-parted-config-default", values.fallback_map), ("gpu-clients", values.clients_map))
-    return volumes(ALL) + [{"name": name, "configMap": {"name": source, "optional": True}} for name, source in sources]
+    return volumes(LABEL_AGENT_PATHS) + [
+        {"name": name, "configMap": {"name": source, "optional": True}} for name, source in sources
+    ]

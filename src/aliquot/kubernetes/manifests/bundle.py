@@ -5,13 +5,14 @@ There are two folders, for containers and for VMs. Each is complete, and objects
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access, admission, agent, dashboard, webhooks, workload
+from aliquot.kubernetes.manifests import access, admission, agent, claim_agent, dashboard, webhooks, workload
 from aliquot.kubernetes.manifests import admission_vms as admission_devices
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests import vm_agent as devices
 from aliquot.kubernetes.manifests.values import (
     AGENT,
     AGENT_ACCOUNT,
+    CLAIMS,
     CONTROLLER,
     DEVICES,
     Object,
@@ -95,10 +96,16 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
 
 def _optional(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
     """Return the files of the folder OPTIONAL."""
-    claims = [*access.roles(AGENT_ACCOUNT, values, claims=True), *admission.claims(values)]
+    claims = [
+        *access.roles(AGENT_ACCOUNT, values, claims=True),
+        *admission.claims(values),
+        claim_agent.daemon_set(values),
+        metrics_service(CLAIMS, "claims", values),
+    ]
     return {
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/claims": [(CONTAINERS, claims)],
+        f"{OPTIONAL}/claims-network": [(CONTAINERS, [network_policy(CLAIMS, "claims", values)])],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],
         f"{OPTIONAL}/servicemonitor": [(BOTH, [service_monitor(values)])],
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access
+from aliquot.kubernetes.manifests import access, claim_agent
 from aliquot.kubernetes.manifests import rbac as rights
 from aliquot.kubernetes.manifests import rbac_dashboard as rights_dashboard
 from aliquot.kubernetes.manifests import vm_agent as devices
-from aliquot.kubernetes.manifests.agent import ALL, PATHS
+from aliquot.kubernetes.manifests.agent import LABEL_AGENT_PATHS, PATHS
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, RbacRight
 from aliquot.kubernetes.manifests.values import Object
 
@@ -21,6 +21,7 @@ _AGENT: dict[Path, str] = {
         "hostPID",
     ): "NVML lists the processes on a GPU by their pid on the host, and only those of its own pid namespace",
     (*_POD, "nodeSelector"): "written by the GPU Operator, or by our controller in clusters without it",
+    (*_POD, "affinity"): "one of the two agents of a node: the label agent, or the claim agent",
     (*_POD, "terminationGracePeriodSeconds"): _GRACE,
     (
         *_CONTAINER,
@@ -38,12 +39,16 @@ _DEVICES: dict[Path, str] = {
         "privileged",
     ): "virtual functions, vGPUs and driver bindings are changed in /sys and through /dev/nvidia*",
 }
-_PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
+_PODS = {
+    "agent": (_AGENT, LABEL_AGENT_PATHS),
+    "claims": (_AGENT, claim_agent.PATHS),
+    "devices": (_DEVICES, devices.PATHS),
+}
 _SCRAPED = "Prometheus; change the namespace if yours is in another one. The kubelet's probes always arrive"
 _SENDS = "outgoing traffic stays open: it goes to the API server, whose address differs from cluster to cluster"
 _NETWORK: dict[str, dict[Path, str]] = {
     name: {("spec", "policyTypes"): _SENDS, ("spec", "ingress", 0): _SCRAPED}
-    for name in ("agent", "devices", "controller")
+    for name in ("agent", "claims", "devices", "controller")
 }
 _NETWORK["controller"][("spec", "ingress", 1)] = (
     "webhooks and capacity: the API server calls from an address that no selector matches"

@@ -20,6 +20,8 @@ controller's part for VMs.
 """
 WEBHOOK = "aliquot-webhook"
 """The Service of the controller's HTTPS port, the Secret with its certificate, and both webhook configurations."""
+CLAIMS = "aliquot-claims"
+"""The claim agent's DaemonSet, container and ``app`` label. Its account is the agent's."""
 DASHBOARD = "aliquot-dashboard"
 """The web page's Deployment, container, ``app`` label, Service and ServiceAccount."""
 HARVESTER = "harvester-system"
@@ -55,6 +57,14 @@ class Values(msgspec.Struct, frozen=True):
     """Where the devices agent finds the driver's programs: ``auto``, ``pod`` (in ``driver_namespace``) or ``local``."""
     certificates: str = ""
     """The folder with the webhooks' certificate, empty if the controller creates its own."""
+    plugin_nodes: tuple[str, str] = ("NotIn", "dra")
+    claim_nodes: tuple[str, str] = ("In", "dra")
+    """Operator and value by which the label agent and the claim agent select nodes by ``aliquot.dev/allocation``. The
+    agent with ``NotIn`` also serves nodes without that label.
+    """
+    dra_driver: str = "gpu.aliquot.dev"
+    dra_score: str = "fragmentation"
+    dra_mode_changes: str = "without-reset"
     cdi_hook: str = "/usr/local/nvidia/toolkit/nvidia-cdi-hook"
 
     def account(self, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.manifests.values import Object, Values, labels, metadata
 
 AGENT_GRACE_S = 300
@@ -79,6 +80,13 @@ def daemon_set(name: str, container: WorkloadContainer, pod: Object, mounts: lis
             "template": _template(container, base | pod),
         },
     }
+
+
+def node_affinity(nodes: tuple[str, str]) -> Object:
+    """Return the affinity to nodes by their label ``aliquot.dev/allocation``: an operator and the value."""
+    operator, value = nodes
+    terms = [{"matchExpressions": [{"key": names.ALLOCATION_LABEL, "operator": operator, "values": [value]}]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def service(meta: Object, app: str, port: str, number: int, **more: object) -> Object:
