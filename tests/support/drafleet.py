@@ -79,8 +79,9 @@ def _possible(family: str, devices: list[DraDevice]) -> bool:
 def classes(nodes: Collection[FleetNode]) -> dict[str, JSON]:
     """Return the device classes for these nodes, by name."""
     naming = next(iter(nodes)).naming
-    families = {family.name: family for node in nodes for family in node.offer.families.values()}
-    return {one.name: to_json(one) for one in device_classes(naming, families.values())}
+    families = (family for node in nodes for family in node.offer.families.values())
+    profiles = {profile.name for family in families for profile in family.profiles}
+    return {one.name: to_json(one) for one in device_classes(naming, profiles)}
 
 
 def to_json(value: ApiStruct) -> JSON:

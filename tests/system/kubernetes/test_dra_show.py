@@ -1,4 +1,4 @@
-"""``aliquot dra show`` against an API server."""
+"""``aliquot dra show`` and ``aliquot dra classes`` against an API server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from aliquot.cli.main import main
 from support.cluster import Cluster
@@ -69,3 +70,39 @@ def test_a_node_or_a_cluster_without_gpus_is_refused_with_what_to_type(
         published_cluster.must("DELETE", f"{SLICES}/{each['metadata']['name']}")
     assert typed(published_cluster) == 20
     assert "kubectl get resourceslices" in capsys.readouterr().err
+
+
+def classes(cluster: Cluster, *words: str) -> int:
+    return main(["dra", "classes", "--kubeconfig", str(cluster.kubeconfig()), "--dra-driver", NAMING.driver, *words])
+
+
+def test_the_classes_of_what_the_cluster_publishes_can_be_applied(
+    published_cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert classes(published_cluster) == 0
+    text = capsys.readouterr().out
+    made = list(yaml.safe_load_all(text))
+    published_cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=text)
+    served = published_cluster.get("/apis/resource.k8s.io/v1/deviceclasses")["items"]
+    assert {each["metadata"]["name"]: each["spec"] for each in served} == {
+        each["metadata"]["name"]: each["spec"] for each in made
+    }
+    wanted = f"mig-3g.20gb.{NAMING.parent_class}"
+    (half,) = (each["spec"] for each in made if each["metadata"]["name"] == wanted)
+    assert half["extendedResourceName"] == "nvidia.com/mig-3g.20gb"
+
+
+def test_the_classes_of_a_family_need_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dra", "classes", "h100-80gb-sxm", "--claims-only", "-o", "json"]) == 0
+    items = msgspec.json.decode(capsys.readouterr().out)["items"]
+    assert "mig-1g.10gb.aliquot.dev" in [each["metadata"]["name"] for each in items]
+    assert not [each for each in items if "extendedResourceName" in each["spec"]]
+    assert main(["dra", "classes", "h100-80gb"]) == 2
+    assert "aliquot catalog show a100-80gb" in capsys.readouterr().err
+
+
+def test_without_slices_of_the_driver_the_command_with_a_family_is_named(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert classes(cluster) == 20
+    assert "aliquot dra classes h100-80gb-sxm" in capsys.readouterr().err

@@ -326,7 +326,7 @@ def test_each_node_has_one_of_the_two_agents(allocation: str, label: str | None)
     }
     chosen = [name for name, pod in agents.items() if _selected(pod, label)]
     wanted = {"plugin": "nvidia-mig-manager", "dra": "aliquot-claims"}
-    # A value that nobody knows is as no value.
+    # An unknown value is as no value.
     assert chosen == [wanted.get(label or "", wanted[allocation])]
     assert agents["nvidia-mig-manager"]["nodeSelector"] == agents["aliquot-claims"]["nodeSelector"]
 
@@ -335,7 +335,7 @@ def _selected(pod: dict[str, Any], label: str | None) -> bool:
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     ((expression,),) = [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
     assert expression["key"] == "aliquot.dev/allocation"
-    return (label in expression["values"]) == (expression["operator"] == "In")
+    return bool((label in expression["values"]) == (expression["operator"] == "In"))
 
 
 def test_the_driver_of_claims_is_set_by_values() -> None:

@@ -8,6 +8,7 @@ from aliquot.cli.commands import profiles
 from aliquot.cli.framework import file_output as documents
 from aliquot.cli.framework import output
 from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.family_names import find_family
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.core.model import catalog
@@ -31,7 +32,7 @@ def _list(args: Args) -> int:
 
 
 def _show(args: Args) -> int:
-    family = _family(args.family)
+    family = find_family(args.family)
     facts = {
         "name": family.name,
         "title": family.title,
@@ -46,19 +47,6 @@ def _show(args: Args) -> int:
     }
     output.emit(output.build("Family", **facts), args.output, _text(family))
     return 0
-
-
-def _family(name: str) -> Family:
-    if name in catalog.family_names():
-        return catalog.family(name)
-    import difflib
-
-    from aliquot.errors import ConfigError
-
-    close = difflib.get_close_matches(name, catalog.family_names(), 3)
-    details = (f"close: {', '.join(close)}",) if close else ()
-    following = f"aliquot catalog show {close[0]}" if close else "aliquot catalog list"
-    raise ConfigError(f"the catalog has no family {name!r}", details=details, next_step=following)
 
 
 def _text(family: Family) -> str:

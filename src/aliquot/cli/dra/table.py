@@ -24,8 +24,34 @@ SHOW = CliCommand(
     examples=("aliquot dra show", "aliquot dra show n1 -o json"),
     exits="0 done, 20 the cluster does not answer, or has no GPU in a resource slice",
 )
+CLASSES = CliCommand(
+    "classes",
+    "print the DeviceClasses by which pods request GPUs and MIG devices",
+    "dra.classes",
+    options=(
+        CommandOption(
+            "families",
+            help="families of the catalog; by default what the cluster publishes",
+            metavar="FAMILY",
+            kind="many",
+        ),
+        CommandOption(
+            "--dra-driver", help="the name of the driver", metavar="NAME", default="gpu.aliquot.dev", env="DRA_DRIVER"
+        ),
+        CommandOption(
+            "--claims-only", help="without names of extended resources: pods must request claims", kind="flag"
+        ),
+        KUBECONFIG,
+        OUTPUT,
+    ),
+    text="One class for whole GPUs, one for all MIG devices, and one for each profile. A pod that requests the "
+    "resource nvidia.com/mig-1g.10gb then gets an instance through a claim that the scheduler makes. If the device "
+    "plugin of a node that serves claims offers the same resource, print the classes with --claims-only.",
+    examples=("aliquot dra classes", "aliquot dra classes h100-80gb-sxm --claims-only"),
+    exits="0 done, 2 no such family, 20 the cluster does not answer, or the driver has no GPU in a resource slice",
+)
 DRA = CliCommand(
     "dra",
-    "show the GPUs of Kubernetes Dynamic Resource Allocation, and who has them",
-    children=(SHOW,),
+    "show the GPUs of Kubernetes Dynamic Resource Allocation, and print device classes",
+    children=(SHOW, CLASSES),
 )

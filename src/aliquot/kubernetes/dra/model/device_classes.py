@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.core.model.catalog import Family
 from aliquot.kubernetes.client.object_base import ObjectMeta
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
@@ -17,18 +16,17 @@ from aliquot.kubernetes.gpu.device_resources import PREFIX, WHOLE_GPU
 
 
 def device_classes(
-    naming: DriverNaming, families: Iterable[Family] = (), *, extended_resources: bool = True
+    naming: DriverNaming, profiles: Iterable[str] = (), *, extended_resources: bool = True
 ) -> tuple[DeviceClass, ...]:
-    """Return the classes for GPUs of these families. Without ``extended_resources`` pods must request claims.
+    """Return the classes for GPUs with profiles of these names. Without ``extended_resources`` pods need claims.
 
     A resource name that a device plugin offers on a node must not be in a class that fits devices of the same node.
     """
-    profiles = sorted({profile.name for family in families for profile in family.profiles})
     whole = WHOLE_GPU if extended_resources else None
     return (
         _class(f"gpu.{naming.parent_class}", naming, "gpu", resource=whole),
         _class(f"mig.{naming.parent_class}", naming, "mig"),
-        *(profile_class(naming, profile, extended_resources=extended_resources) for profile in profiles),
+        *(profile_class(naming, profile, extended_resources=extended_resources) for profile in sorted(set(profiles))),
     )
 
 

@@ -36,7 +36,9 @@ def test_the_classes_of_nvidia_s_driver() -> None:
 
 
 def test_a_class_for_each_profile_gives_pods_the_resource_of_the_device_plugin() -> None:
-    found = {each.name: each.spec for each in device_classes(NVIDIA, [catalog.family("a100-40gb")])}
+    found = {
+        each.name: each.spec for each in device_classes(NVIDIA, [p.name for p in catalog.family("a100-40gb").profiles])
+    }
     assert len(found) == 9
     media = found["mig-1g.5gb.me.nvidia.com"]
     assert media.extended_resource_name == "nvidia.com/mig-1g.5gb.me"
@@ -45,7 +47,7 @@ def test_a_class_for_each_profile_gives_pods_the_resource_of_the_device_plugin()
 
 
 def test_profiles_of_several_families_have_one_class_and_every_name_is_valid() -> None:
-    every = device_classes(NVIDIA, [catalog.family(name) for name in catalog.family_names()])
+    every = device_classes(NVIDIA, [p.name for name in catalog.family_names() for p in catalog.family(name).profiles])
     names = [each.name for each in every]
     assert len(names) == len(set(names))
     assert all(is_subdomain(name) for name in names)

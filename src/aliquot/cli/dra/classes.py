@@ -1,0 +1,46 @@
+"""``aliquot dra classes``: the DeviceClasses by which pods request GPUs and MIG devices, for ``kubectl apply``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aliquot.cli.dra.cluster_objects import NoSlicesError, read_slices
+from aliquot.cli.framework import output
+from aliquot.cli.framework.extras import missing_library
+from aliquot.cli.framework.family_names import find_family
+from aliquot.cli.framework.parser import Args
+from aliquot.core.model.encoding import to_builtins
+
+if TYPE_CHECKING:
+    from aliquot.kubernetes.dra.model.objects import ResourceSlice
+
+
+def run(args: Args) -> int:
+    families = [find_family(name) for name in args.families or ()]
+    try:
+        from aliquot.kubernetes.dra.model.device_classes import device_classes
+        from aliquot.kubernetes.dra.model.naming import DriverNaming
+
+        profiles = {profile.name for family in families for profile in family.profiles}
+        profiles = profiles or _published(asyncio.run(read_slices(args.kubeconfig)), args.dra_driver)
+        classes = device_classes(DriverNaming(args.dra_driver), profiles, extended_resources=not args.claims_only)
+    except ModuleNotFoundError as error:
+        raise missing_library(error, "agent", "dra classes") from error
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
+    plain = [head | to_builtins(each) for each in classes]
+    text = "\n---\n".join(output.encoded(each, "yaml") for each in plain)
+    output.emit({"apiVersion": "v1", "kind": "List", "items": plain}, args.output, text)
+    return 0
+
+
+def _published(slices: tuple[ResourceSlice, ...], driver: str) -> set[str]:
+    """Return the profiles of the devices that a driver publishes. Raises NoSlicesError if it has no device."""
+    devices = [device for each in slices if each.spec.driver == driver for device in each.spec.devices]
+    if not devices:
+        raise NoSlicesError(
+            f"no resource slice of driver {driver} has a GPU, so the profiles are unknown",
+            next_step="aliquot dra classes h100-80gb-sxm",
+        )
+    named = (device.attributes.get("profile") for device in devices)
+    return {each.string_value for each in named if each is not None and each.string_value}
