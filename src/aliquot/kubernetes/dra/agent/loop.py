@@ -150,7 +150,7 @@ class ClaimAgentLoop:
             return UNREAD_S
         wait = await self._slices.publish(inventory, unhealthy, self._keeper)
         self._loop.error = ""
-        return CHECK_S if wait is None else min(CHECK_S, wait)
+        return min(each for each in (CHECK_S, wait, self._keeper.stale.due_s) if each is not None)
 
     def _record(self) -> None:
         publisher, lost = self._slices.publisher, self._keeper.preparer.missing

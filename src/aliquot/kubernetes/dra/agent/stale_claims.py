@@ -44,6 +44,11 @@ class StaleClaims:
             if each.boot != boot or now - self._since[each.uid] >= GONE_S
         )
 
+    @property
+    def due_s(self) -> float | None:
+        """Seconds from now until a claim that was idle at the last ``find`` is to be released; None if none was."""
+        return max(0.0, min(self._since.values()) + GONE_S - self._clock()) if self._since else None
+
     async def _used(self) -> frozenset[str] | None:
         """Return the claims of pods that kubelet lists; None if it does not answer."""
         if self._uses is None:

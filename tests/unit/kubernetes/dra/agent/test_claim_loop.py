@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,18 @@ from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.loop import CHECK_S, ClaimAgentLoop, ClaimKeeper, NodeOffer, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
-from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
+from aliquot.kubernetes.dra.agent.stale_claims import GONE_S, StaleClaims
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from unit.kubernetes.dra.agent.bench import Bench, claim, run
 from unit.kubernetes.dra.agent.slices import NODE, Bed, choice
 
 SMALL = "gpu-0-mig-1g.5gb-4"
+
+
+async def _no_pods() -> Sequence[PodDeviceUse]:
+    return ()
 
 
 class Agent:
@@ -40,7 +46,9 @@ class Agent:
         self.agent_loop = AgentLoop()
         hardware: Any = self.bench.gpus
         hardware.unhealthy = frozenset({"GPU-bad"})
-        keeper = ClaimKeeper(self.bench.preparer, self.bench.store, StaleClaims(None), self.bench.gpus.boot)
+        self.now = 0.0
+        stale = StaleClaims(_no_pods, lambda: self.now)
+        keeper = ClaimKeeper(self.bench.preparer, self.bench.store, stale, self.bench.gpus.boot)
         slices = NodeSlices(self.node, self.claims, self.bed.publisher, self.build)
         self.loop = ClaimAgentLoop(self.agent_loop, hardware, keeper, slices, self.metrics, self.seen.append)
 
@@ -125,5 +133,25 @@ def test_a_forgotten_claim_is_released_after_a_reboot(agent: Agent) -> None:
         await agent.loop.cycle()
         assert agent.bench.recorded().claims == ()
         assert agent.bench.gpus.instances() == []
+
+    run(story())
+
+
+@pytest.mark.parametrize("wakes", [(), (10.0,), (10.0, 31.0, 59.0)])
+def test_a_forgotten_claim_is_released_on_time_whenever_the_loop_woke_before(
+    agent: Agent, wakes: tuple[float, ...]
+) -> None:
+    async def story() -> None:
+        await agent.bench.one(claim("train", SMALL))
+        agent.read_everything()  # the cluster has no claim
+        waits = list(wakes)
+        while agent.bench.recorded().claims:
+            assert agent.now <= GONE_S, "released late"
+            due = agent.now + await agent.loop.cycle()
+            if not agent.bench.recorded().claims:
+                break
+            agent.now = min(due, waits.pop(0)) if waits else due
+        assert agent.now == GONE_S
+        assert agent.offers[-1].allocated == frozenset()
 
     run(story())

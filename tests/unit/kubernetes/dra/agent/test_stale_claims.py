@@ -65,3 +65,18 @@ def test_without_a_kubelet_nothing_is_released_in_the_same_boot() -> None:
     run(stale.find((CLAIM,), (), "boot-1"))
     clock.now = 1e6
     assert run(stale.find((CLAIM,), (), "boot-1")) == ()
+
+
+def test_the_time_of_the_next_release_is_known() -> None:
+    kubelet, clock = Kubelet(), Clock()
+    stale = StaleClaims(kubelet.uses, clock)
+    run(stale.find((CLAIM,), ("u1",), "boot-1"))
+    assert stale.due_s is None
+    run(stale.find((CLAIM,), (), "boot-1"))
+    assert stale.due_s == 60.0
+    clock.now = 45.0
+    run(stale.find((CLAIM,), (), "boot-1"))
+    assert stale.due_s == 15.0
+    kubelet.claims = ("team/train",)
+    run(stale.find((CLAIM,), (), "boot-1"))
+    assert stale.due_s is None
