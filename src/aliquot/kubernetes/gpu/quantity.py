@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import lru_cache
 
 import msgspec
 
@@ -35,8 +36,13 @@ class Quantity(msgspec.Struct, frozen=True):
 
 def read(text: str) -> Quantity | None:
     """Parse a quantity; None if the text is not one."""
+    return _read(text) if len(text) <= MOST_CHARACTERS else None
+
+
+@lru_cache(maxsize=1024)  # the slices of a node repeat few texts thousands of times
+def _read(text: str) -> Quantity | None:
     found = _TEXT.fullmatch(text)
-    if found is None or len(text) > MOST_CHARACTERS:
+    if found is None:
         return None
     number, unit = Fraction(found["number"]), found["unit"] or ""
     if unit in _BINARY:
