@@ -1052,6 +1052,13 @@ MUTANTS = {
         "ready = ",
         CLAIMS,
     ),
+    "claims-due": Mutant(
+        "claims: the agent does not wake when the release of a forgotten claim is due",
+        "kubernetes/dra/agent/loop.py",
+        ", self._keeper.stale.due_s)",
+        ")",
+        ("tests/unit/kubernetes/dra/agent/test_claim_loop.py",),
+    ),
 }
 
 
