@@ -46,8 +46,9 @@ class StaleClaims:
 
     @property
     def due_s(self) -> float | None:
-        """Seconds from now until a claim that was idle at the last ``find`` is to be released; None if none was."""
-        return max(0.0, min(self._since.values()) + GONE_S - self._clock()) if self._since else None
+        """Seconds from now until the next release is due; None if none is to come. ``find`` has returned the others."""
+        left = (since + GONE_S - self._clock() for since in self._since.values())
+        return min((seconds for seconds in left if seconds > 0), default=None)
 
     async def _used(self) -> frozenset[str] | None:
         """Return the claims of pods that kubelet lists; None if it does not answer."""

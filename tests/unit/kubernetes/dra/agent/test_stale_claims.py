@@ -80,3 +80,15 @@ def test_the_time_of_the_next_release_is_known() -> None:
     kubelet.claims = ("team/train",)
     run(stale.find((CLAIM,), (), "boot-1"))
     assert stale.due_s is None
+
+
+def test_a_release_that_fails_is_not_due_again_at_once() -> None:
+    # A due time of 0 would make the loop read the GPUs without a pause until the release succeeds.
+    stale = StaleClaims(Kubelet().uses, clock := Clock())
+    run(stale.find((CLAIM,), (), "boot-1"))
+    clock.now = 60.0
+    assert run(stale.find((CLAIM,), (), "boot-1"))
+    assert stale.due_s is None
+    clock.now = 75.0
+    assert run(stale.find((CLAIM,), (), "boot-1"))
+    assert stale.due_s is None
