@@ -106,3 +106,9 @@ def test_without_slices_of_the_driver_the_command_with_a_family_is_named(
 ) -> None:
     assert classes(cluster) == 20
     assert "aliquot dra classes h100-80gb-sxm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["gpu", "GPU.example", "gpu.example' || true", "g" * 60 + ".dev"])
+def test_a_driver_that_no_class_can_name_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dra", "classes", "h100-80gb-sxm", "--dra-driver", name]) == 2
+    assert "aliquot dra classes --dra-driver gpu.aliquot.dev" in capsys.readouterr().err

@@ -59,22 +59,22 @@ def _devices(args: Args) -> DevicesOptions:
 
 
 def _claims(args: Args) -> ClaimAgentOptions:
+    from aliquot.cli.dra.driver_name import driver_name
     from aliquot.kubernetes.dra.agent.driver import DriverSettings, dra_driver
     from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions
-    from aliquot.kubernetes.dra.model.names_validation import is_subdomain
 
     if not (args.kubelet_dir and args.cdi_dir):
         raise UsageError(
             "the claim agent needs --kubelet-dir and --cdi-dir: containers get their devices through them",
             next_step="aliquot help agent",
         )
-    if not is_subdomain(args.dra_driver, 63):
-        raise UsageError(
-            f"--dra-driver {args.dra_driver!r} is not a DNS subdomain of at most 63 characters",
-            next_step="aliquot agent --claims --dra-driver gpu.aliquot.dev",
-        )
     settings = DriverSettings(
-        args.dra_driver, args.node_name, args.kubelet_dir, args.cdi_dir, args.dra_score, args.dra_mode_changes
+        driver_name(args.dra_driver, "agent --claims"),
+        args.node_name,
+        args.kubelet_dir,
+        args.cdi_dir,
+        args.dra_score,
+        args.dra_mode_changes,
     )
     pod_uid = os.environ.get("POD_UID", "")
     return ClaimAgentOptions(driver=dra_driver(settings, _cdi_options(args), pod_uid), **_shared(args))

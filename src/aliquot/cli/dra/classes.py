@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aliquot.cli.dra.cluster_objects import NoSlicesError, read_slices
+from aliquot.cli.dra.driver_name import driver_name
 from aliquot.cli.framework import output
 from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.family_names import find_family
@@ -22,9 +23,10 @@ def run(args: Args) -> int:
         from aliquot.kubernetes.dra.model.device_classes import device_classes
         from aliquot.kubernetes.dra.model.naming import DriverNaming
 
+        driver = driver_name(args.dra_driver, "dra classes")
         profiles = {profile.name for family in families for profile in family.profiles}
-        profiles = profiles or _published(asyncio.run(read_slices(args.kubeconfig)), args.dra_driver)
-        classes = device_classes(DriverNaming(args.dra_driver), profiles, extended_resources=not args.claims_only)
+        profiles = profiles or _published(asyncio.run(read_slices(args.kubeconfig)), driver)
+        classes = device_classes(DriverNaming(driver), profiles, extended_resources=not args.claims_only)
     except ModuleNotFoundError as error:
         raise missing_library(error, "agent", "dra classes") from error
     head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
