@@ -69,7 +69,7 @@ def _claims(args: Args) -> ClaimAgentOptions:
             next_step="aliquot help agent",
         )
     settings = DriverSettings(
-        driver_name(args.dra_driver, "agent --claims"),
+        driver_name(args.dra_driver, next_step="aliquot agent --claims --dra-driver gpu.aliquot.dev"),
         args.node_name,
         args.kubelet_dir,
         args.cdi_dir,

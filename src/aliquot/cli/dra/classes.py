@@ -23,7 +23,7 @@ def run(args: Args) -> int:
         from aliquot.kubernetes.dra.model.device_classes import device_classes
         from aliquot.kubernetes.dra.model.naming import DriverNaming
 
-        driver = driver_name(args.dra_driver, "dra classes")
+        driver = driver_name(args.dra_driver, next_step="aliquot dra classes --dra-driver gpu.aliquot.dev")
         profiles = {profile.name for family in families for profile in family.profiles}
         profiles = profiles or _published(asyncio.run(read_slices(args.kubeconfig)), driver)
         classes = device_classes(DriverNaming(driver), profiles, extended_resources=not args.claims_only)
