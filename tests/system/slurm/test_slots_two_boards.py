@@ -1,12 +1,15 @@
-"""Two slot boards of one cluster: a change of one leaves the jobs of the other alone, on both releases."""
+"""A change of a slot board leaves the jobs of other boards and nodes alone, on both releases."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from .applying import ended, idle, running
 from .bed import Bed, until
-from .slotted import SHAPE, SlotHost, openable, probe, slot_host
+from .release import OLD
+from .slotted import SHAPE, SlotHost, adopted, openable, probe, slot_host
 
 
 def boards(bed: Bed) -> tuple[SlotHost, SlotHost]:
@@ -74,3 +77,11 @@ def test_boards_that_change_at_once_leave_each_others_jobs_alone(bed: Bed) -> No
         usable(host, {7: "3g.20gb", 11: "3g.20gb"}, "3g.20gb")
         unharmed(host, job)
     assert bed.ok("scontrol", "show", "reservations").startswith("No reservations")
+
+
+@pytest.mark.parametrize("release", [OLD], ids=["22.05"], indirect=True)
+def test_a_restart_that_forgets_the_nodes_is_reported(bed: Bed) -> None:
+    host = adopted(bed)
+    outcome = host.apply("--slots", "--gpu", "1", "--mig", "3g.20gb*2")
+    assert outcome.code == 0, outcome
+    assert "note: slurmctld forgot the state of n2 when it restarted" in outcome.err

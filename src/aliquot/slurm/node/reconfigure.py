@@ -55,10 +55,32 @@ def push_files(record: ChangeRecord, context: SlurmChangeContext) -> None:
         run_shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
 
 
+def answering_nodes(context: SlurmChangeContext) -> frozenset[str]:
+    """Return the names of the nodes whose slurmd is registered and responds."""
+    return frozenset(node.name for node in context.slurm.nodes() if node.answers)
+
+
 def restart_controller(record: ChangeRecord) -> None:
     """Run the command that restarts slurmctld. Raises BlockedError."""
     command = record.change.settings.controller_restart
     run_shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+
+
+def report_forgotten(record: ChangeRecord, answered: frozenset[str], context: SlurmChangeContext) -> None:
+    """Report the other nodes that answered before a restart of slurmctld and have no state after it.
+
+    slurmctld 22.05 forgets the states of nodes when it starts. Until their slurmds have registered, some 4 s later, it
+    refuses steps in their jobs. With the option -R it remembers, but a job that starts in that time on a node with GPUs
+    opens none of its devices (tested with 22.05.8).
+    """
+    now = {node.name: node.states for node in context.slurm.nodes()}
+    forgotten = sorted(name for name in answered - {record.name} if "UNKNOWN" in now.get(name, ()))
+    if forgotten:
+        more = f" and {len(forgotten) - 1} more" if len(forgotten) > 1 else ""
+        context.report(
+            f"note: slurmctld forgot the state of {forgotten[0]}{more} when it restarted. For some 4 s, new steps of "
+            "running jobs there fail or wait for a minute"
+        )
 
 
 def _controller_agrees(record: ChangeRecord, context: SlurmChangeContext) -> bool:
@@ -72,6 +94,7 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
     command = record.change.settings.controller_restart
     if not command:
         raise needs_restart(record.version)
+    answered = answering_nodes(context)
     if command == BY_HAND:
         context.report("restart slurmctld now; waiting for it")
         seconds = record.change.timeout_s
@@ -83,6 +106,7 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
     while context.now() - begin <= seconds:
         waiting.wait_for_controller(context, seconds)
         if _controller_agrees(record, context):
+            report_forgotten(record, answered, context)
             return
         context.sleep(waiting.POLL_S * 5)
     raise BlockedError(

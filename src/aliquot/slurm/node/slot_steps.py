@@ -102,6 +102,7 @@ def _restart_daemons(record: ChangeRecord, context: SlurmChangeContext) -> None:
     for each failure. Whatever happens, slurmd runs at the end: Slurm ends the jobs of a node whose slurmd is away for
     long.
     """
+    answered = reconfigure.answering_nodes(context)
     try:
         context.daemon.stop()
         reconfigure.restart_controller(record)
@@ -112,6 +113,7 @@ def _restart_daemons(record: ChangeRecord, context: SlurmChangeContext) -> None:
         raise
     context.daemon.start("")
     waiting.wait_for_controller(context)
+    reconfigure.report_forgotten(record, answered, context)
 
 
 def verify_slots(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:

@@ -13,7 +13,8 @@ from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.plan import Policy
 from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError
 from aliquot.slurm.client.errors import BusyError, OldSlurmError, SlurmUnavailableError
-from aliquot.slurm.client.models import Gres, SlurmJob, SlurmReservation, Version
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, SlurmReservation, Version
+from aliquot.slurm.node import reconfigure
 from aliquot.slurm.node import slot_gate as gate
 from aliquot.slurm.node import transaction as apply
 from aliquot.slurm.node import waits as waiting
@@ -499,6 +500,28 @@ def test_slurmd_runs_again_before_the_new_slurmctld_answers(host: Host, monkeypa
         host.apply("1", HALVES, replace(slots(host), controller_restart="true"))
     assert seen == ["start"]
     assert closed(host)
+
+
+@pytest.mark.parametrize(
+    ("forgets", "note"),
+    [((), ""), (("n1",), ""), (("n1", "n3"), "state of n3 when"), (("n2", "n3"), "state of n2 and 1 more when")],
+)
+def test_nodes_that_slurmctld_forgot_are_reported(
+    host: Host, monkeypatch: pytest.MonkeyPatch, forgets: tuple[str, ...], note: str
+) -> None:
+    host.cluster.release = Version(22, 5, 8)
+    states = {"n2": "IDLE", "n3": "ALLOCATED", "never-registered": "UNKNOWN"}
+    host.cluster.records |= {name: SlurmNode(name, frozenset({state})) for name, state in states.items()}
+
+    def restart(_: ChangeRecord) -> None:
+        for name in forgets:
+            host.cluster.change(name, states=frozenset({"UNKNOWN"}))
+
+    monkeypatch.setattr(reconfigure, "restart_controller", restart)
+    host.at("tell", lambda: host.cluster.change("n1", states=frozenset({"IDLE"})), after=True)
+    assert host.apply("1", HALVES, replace(slots(host), controller_restart="true")).status == "done"
+    found = [line for line in host.messages if line.startswith("note: slurmctld forgot")]
+    assert [note in line for line in found] == ([True] if note else [])
 
 
 @pytest.mark.parametrize(
