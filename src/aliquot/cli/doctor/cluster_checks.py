@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.cli.doctor.finding import DoctorFinding, Status, failed
+from aliquot.cli.doctor.finding import DoctorFinding, Status, failed, first_names
 from aliquot.cli.framework.extras import install_command
 from aliquot.errors import AliquotError
 from aliquot.foundation.decimals import counted
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 CLUSTER = "cluster"
 _AGENT = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/component": "agent"}
 _CRDS = "kubectl apply --server-side --force-conflicts -f deploy/crds/"
-_NAMED = 5
-"""Nodes that a sentence names."""
 
 
 def cluster_findings(kubeconfig: str) -> list[DoctorFinding]:
@@ -112,7 +110,9 @@ def agent_finding(nodes: Sequence[Node], pods: Sequence[Pod]) -> DoctorFinding:
     ready = {pod.spec.node_name for pod in pods if any(c.ready for c in pod.status.container_statuses)}
     unready = sorted(pod.spec.node_name or pod.metadata.name for pod in pods if pod.spec.node_name not in ready)
     if unready:
-        return DoctorFinding(CLUSTER, "AGENTS", "problem", f"the agent is not ready on {_names(unready)}", pods_command)
+        return DoctorFinding(
+            CLUSTER, "AGENTS", "problem", f"the agent is not ready on {first_names(unready)}", pods_command
+        )
     with_gpus = {
         node.metadata.name
         for node in nodes
@@ -120,11 +120,6 @@ def agent_finding(nodes: Sequence[Node], pods: Sequence[Pod]) -> DoctorFinding:
     }
     if without := sorted(with_gpus - ready):
         return DoctorFinding(
-            CLUSTER, "AGENTS", "problem", f"no agent on {_names(without)}, which has GPUs", pods_command
+            CLUSTER, "AGENTS", "problem", f"no agent on {first_names(without)}, which has GPUs", pods_command
         )
     return DoctorFinding(CLUSTER, "AGENTS", "ok", f"the agent is ready on {counted(len(ready), 'node')}")
-
-
-def _names(nodes: Sequence[str]) -> str:
-    more = len(nodes) - _NAMED
-    return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

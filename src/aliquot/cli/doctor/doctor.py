@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
-
-from aliquot.cli.doctor import host_checks, runtime_checks, software_checks
+from aliquot.cli.doctor import findings_view, host_checks, runtime_checks, software_checks
 from aliquot.cli.doctor.finding import DoctorFinding
-from aliquot.cli.framework import color as colors
-from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import output
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, BlockedError, HardwareError
-from aliquot.foundation.decimals import counted
-
-_TINTS = {"ok": colors.GREEN, "problem": colors.RED}
 
 
 def run(args: Args) -> int:
@@ -35,7 +27,7 @@ def run(args: Args) -> int:
         findings += cluster_checks.cluster_findings(args.kubeconfig)
     problems = sum(finding.status == "problem" for finding in findings)
     document = output.build("Doctor", node=inventory.node if inventory else "", fine=not problems, findings=findings)
-    output.emit(document, args.output, _text(findings, problems, args.typed_node))
+    output.emit(document, args.output, findings_view.text(findings, args.typed_node))
     return BlockedError.exit_code if problems else 0
 
 
@@ -55,17 +47,3 @@ def _inventory(args: Args) -> Inventory | AliquotError:
         if args.sim is not None:
             raise
         return error
-
-
-def _text(findings: Sequence[DoctorFinding], problems: int, typed_node: str) -> str:
-    tinted = colors.wanted()
-    lines = []
-    for area, group in groupby(findings, lambda finding: finding.area):
-        lines.append(area)
-        for finding in group:
-            status = colors.paint(f"{finding.status:<8}", _TINTS.get(finding.status, ""), tinted)
-            lines.append(f"  {status} {finding.message}")
-            if finding.next_step:
-                lines.append(f"  next     {next_commands.addressed(finding.next_step, typed_node)}")
-        lines.append("")
-    return "\n".join([*lines, f"verdict: {counted(problems, 'problem') if problems else 'no problem'}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from aliquot.errors import AliquotError
 
 Status = Literal["ok", "note", "problem"]
+_NAMED = 5
+"""Names that a sentence lists."""
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
@@ -24,3 +27,9 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 def failed(area: str, check: str, error: AliquotError, *, what: str = "", status: Status = "problem") -> DoctorFinding:
     """Return the finding for a check that ended in an error. ``what`` stands before the error's sentence."""
     return DoctorFinding(area, check, status, f"{what}: {error.brief}" if what else error.brief, error.next_step)
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first few names and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

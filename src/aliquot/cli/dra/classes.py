@@ -38,11 +38,12 @@ def run(args: Args) -> int:
 
 def _published(slices: tuple[ResourceSlice, ...], driver: str) -> set[str]:
     """Return the profiles of the devices that a driver publishes. Raises NoSlicesError if it has no device."""
-    devices = [device for each in slices if each.spec.driver == driver for device in each.spec.devices]
-    if not devices:
+    from aliquot.kubernetes.dra.model.device_classes import published_profiles
+
+    own = [each for each in slices if each.spec.driver == driver]
+    if not any(each.spec.devices for each in own):
         raise NoSlicesError(
             f"no resource slice of driver {driver} has a GPU, so the profiles are unknown",
             next_step="aliquot dra classes h100-80gb-sxm",
         )
-    named = (device.attributes.get("profile") for device in devices)
-    return {each.string_value for each in named if each is not None and each.string_value}
+    return published_profiles(own)

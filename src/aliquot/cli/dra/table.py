@@ -10,6 +10,9 @@ KUBECONFIG = CommandOption(
     metavar="FILE",
     complete="file",
 )
+DRIVER = CommandOption(
+    "--dra-driver", help="the name of the driver", metavar="NAME", default="gpu.aliquot.dev", env="DRA_DRIVER"
+)
 SHOW = CliCommand(
     "show",
     "show the GPUs that nodes publish, the claims that have them, and what else fits",
@@ -35,9 +38,7 @@ CLASSES = CliCommand(
             metavar="FAMILY",
             kind="many",
         ),
-        CommandOption(
-            "--dra-driver", help="the name of the driver", metavar="NAME", default="gpu.aliquot.dev", env="DRA_DRIVER"
-        ),
+        DRIVER,
         CommandOption(
             "--claims-only", help="without names of extended resources: pods must request claims", kind="flag"
         ),
@@ -50,8 +51,19 @@ CLASSES = CliCommand(
     examples=("aliquot dra classes", "aliquot dra classes h100-80gb-sxm --claims-only"),
     exits="0 done, 2 no such family, 20 the cluster does not answer, or the driver has no GPU in a resource slice",
 )
+CHECK = CliCommand(
+    "check",
+    "check whether the cluster can serve GPUs by claims: report what is missing, and what to type",
+    "dra.check",
+    options=(DRIVER, KUBECONFIG, OUTPUT),
+    text="It only reads, and asks the API server for rights. It checks the release of the API server and the feature "
+    "gates, as far as objects show them, and the rights of the claim agent. It checks every resource slice, the device "
+    "classes, and the nodes: claim agents that do not run, and device plugins that offer the same GPUs.",
+    examples=("aliquot dra check", "aliquot dra check -o json"),
+    exits="0 no problem, 2 no such driver name, 20 at least one problem",
+)
 DRA = CliCommand(
     "dra",
-    "show the GPUs of Kubernetes Dynamic Resource Allocation, and print device classes",
-    children=(SHOW, CLASSES),
+    "show and check GPUs in Dynamic Resource Allocation, and print device classes",
+    children=(SHOW, CLASSES, CHECK),
 )

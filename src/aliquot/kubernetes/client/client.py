@@ -8,12 +8,13 @@ from typing import Any, Literal
 import msgspec
 
 from aliquot.kubernetes.client.codec import ObjectList, T, decode, decode_list
-from aliquot.kubernetes.client.errors import GoneError
+from aliquot.kubernetes.client.errors import ApiRequest, GoneError
 from aliquot.kubernetes.client.kubeconfig import find_access
 from aliquot.kubernetes.client.object_base import ResourceType
 from aliquot.kubernetes.client.objects import Pod
+from aliquot.kubernetes.client.server_version import ServerVersion
 from aliquot.kubernetes.client.session import TIMEOUT_S, ApiSession, ApiTarget, Hook
-from aliquot.kubernetes.client.transport import Transport
+from aliquot.kubernetes.client.transport import HttpCall, Transport
 
 ALL_NAMESPACES = "*"
 FIELD_MANAGER = "aliquot"
@@ -23,9 +24,10 @@ _PATCH_TYPES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_ACCESS_REVIEW = ResourceType(
+_OWN_REVIEW = ResourceType(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
+_REVIEW = ResourceType("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 Selector = str | Mapping[str, str]
 """A selector in kubectl's syntax (``a=b,c!=d``), or a mapping of values that must be equal."""
 
@@ -182,13 +184,29 @@ class Api:
         ``resource`` is kubectl's name, for example ``nodes``, ``pods/eviction`` or ``leases.coordination.k8s.io``.
         ``namespace`` None is the whole cluster.
         """
-        plain, _, subresource = resource.partition("/")
-        plural, _, group = plain.partition(".")
-        attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
-        attributes |= {"namespace": namespace or "", "name": name or ""}
-        body = _body(_ACCESS_REVIEW, {"spec": {"resourceAttributes": attributes}})
-        answer = await self.session.send("create", ApiTarget(_ACCESS_REVIEW), body=body)
+        return await self._review(_OWN_REVIEW, {}, _attributes(verb, resource, namespace, name))
+
+    async def can_account(
+        self, account: tuple[str, str], verb: str, resource: str, namespace: str | None = None
+    ) -> bool:
+        """Report whether RBAC allows a request of a service account, given by its namespace and name.
+
+        Raises ForbiddenError if the user of this client may not ask for others.
+        """
+        own, name = account
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
+        subject = {"user": f"system:serviceaccount:{own}:{name}", "groups": groups}
+        return await self._review(_REVIEW, subject, _attributes(verb, resource, namespace))
+
+    async def _review(self, kind: ResourceType, subject: Mapping[str, Any], attributes: Mapping[str, str]) -> bool:
+        body = _body(kind, {"spec": {**subject, "resourceAttributes": attributes}})
+        answer = await self.session.send("create", ApiTarget(kind), body=body)
         return decode(answer, _Review).status.allowed
+
+    async def version(self) -> ServerVersion:
+        """Return the version of the API server. Raises ForbiddenError if it does not name it to this user."""
+        call = HttpCall(ApiRequest("get", "/version"), "GET", "/version")
+        return decode(await self.session.send_with_retries(call), ServerVersion)
 
     def selection(
         self,
@@ -249,6 +267,13 @@ class _ReviewStatus(msgspec.Struct, frozen=True):
 
 class _Review(msgspec.Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
+
+
+def _attributes(verb: str, resource: str, namespace: str | None, name: str | None = None) -> dict[str, str]:
+    plain, _, subresource = resource.partition("/")
+    plural, _, group = plain.partition(".")
+    attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
+    return attributes | {"namespace": namespace or "", "name": name or ""}
 
 
 def _body(type_: ResourceType, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from collections.abc import Iterable
 
 from aliquot.kubernetes.client.object_base import ObjectMeta
 from aliquot.kubernetes.dra.model.naming import DriverNaming
-from aliquot.kubernetes.dra.model.objects import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
+from aliquot.kubernetes.dra.model.objects import (
+    CelSelector,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceSelector,
+    ResourceSlice,
+)
 from aliquot.kubernetes.gpu import label_names
 from aliquot.kubernetes.gpu.device_resources import PREFIX, WHOLE_GPU
 
@@ -35,6 +41,13 @@ def profile_class(naming: DriverNaming, profile: str, *, extended_resources: boo
     word = f"mig-{label_names.profile_word(profile)}"
     resource = f"{PREFIX}{word}" if extended_resources else None
     return _class(f"{word}.{naming.parent_class}", naming, "mig", profile, resource)
+
+
+def published_profiles(slices: Iterable[ResourceSlice]) -> set[str]:
+    """Return the names of the MIG profiles that slices publish."""
+    devices = (device for each in slices for device in each.spec.devices)
+    named = (device.attributes.get("profile") for device in devices)
+    return {each.string_value for each in named if each is not None and each.string_value}
 
 
 def _class(
