@@ -43,6 +43,7 @@ DRA_COUNTERS = ("tests/laws/oracle/test_dra_counters.py",)
 DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
 DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
 CLAIMS = ("tests/unit/kubernetes/dra/agent/test_preparer.py",)
+DRA_CHECK = ("tests/system/cli/test_dra_findings.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -1058,6 +1059,41 @@ MUTANTS = {
         ", self._keeper.stale.due_s)",
         ")",
         ("tests/unit/kubernetes/dra/agent/test_claim_loop.py",),
+    ),
+    "dra-check-pool": Mutant(
+        "dra check: slices of another driver of the same name count as a claim agent's",
+        "cli/dra/check_facts.py",
+        "spec.driver == self.naming.driver and named",
+        "spec.driver == self.naming.driver",
+        DRA_CHECK,
+    ),
+    "dra-check-foreign": Mutant(
+        "dra check: another driver's devices are judged by the fields that Aliquot knows",
+        "cli/dra/check_slices.py",
+        "if own or fault.code in POOL_CODES",
+        "if fault.code",
+        DRA_CHECK,
+    ),
+    "dra-check-older": Mutant(
+        "dra check: slices that the scheduler ignores count",
+        "cli/dra/check_slices.py",
+        "each.spec.pool.generation == newest",
+        "each.spec.pool.generation <= newest",
+        DRA_CHECK,
+    ),
+    "dra-check-dropped": Mutant(
+        "dra check: a class without a resource is taken for one whose resource was dropped",
+        "cli/dra/check_facts.py",
+        "return bool(applied.spec.extended_resource_name)",
+        "return True",
+        DRA_CHECK,
+    ),
+    "dra-check-zero": Mutant(
+        "dra check: a device plugin that ended clashes with the slices",
+        "cli/dra/check_nodes.py",
+        "quantity.value > 0",
+        "quantity.value >= 0",
+        DRA_CHECK,
     ),
 }
 

@@ -41,8 +41,9 @@ def free_ports(count: int) -> list[int]:
 class RealServer:
     """etcd and kube-apiserver under ``folder``, both on loopback."""
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
-        self.folder, self.binaries = folder, binaries
+    def __init__(self, folder: Path, binaries: Path, *options: str) -> None:
+        """Start both programs. ``options`` are for kube-apiserver, beside those of every test."""
+        self.folder, self.binaries, self.options = folder, binaries, options
         folder.mkdir(parents=True, exist_ok=True)
         self.etcd_port, self.peer_port, self.port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
@@ -95,6 +96,7 @@ class RealServer:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--allow-privileged=true",
             "--profiling=false",
+            *self.options,
         ]
 
     def alive(self) -> bool:

@@ -192,6 +192,35 @@ def test_two_drivers_that_publish_one_gpu_are_a_problem() -> None:
     assert len(problems(slice_findings(found))) == 1
 
 
+def test_devices_that_are_no_gpus_of_one_node_do_not_clash() -> None:
+    pool = msgspec.structs.replace(SLICES[1].spec.pool, resource_slice_count=1)
+    plain = [msgspec.structs.replace(each, consumes_counters=()) for each in SLICES[1].spec.devices]
+    cards = tuple(
+        msgspec.structs.replace(
+            each, attributes={key: value for key, value in each.attributes.items() if "uuid" not in key.lower()}
+        )
+        for each in plain
+    )
+    added = [
+        ResourceSlice(
+            ObjectMeta(name=driver),
+            msgspec.structs.replace(
+                SLICES[1].spec,
+                driver=driver,
+                pool=msgspec.structs.replace(pool, name=driver),
+                node_name=node_name,
+                devices=devices,
+            ),
+        )
+        for driver, node_name, devices in (
+            ("a.example.com", "", tuple(plain)),
+            ("b.example.com", "", tuple(plain)),
+            ("net.example.com", "n1", cards),
+        )
+    ]
+    assert not problems(slice_findings(facts(slices=(*SLICES, *added))))
+
+
 def test_classes_are_compared_with_what_the_nodes_publish() -> None:
     assert by_check(class_findings(facts(slices=())))["CLASSES"].status == "note"
     ((message, step),) = problems(class_findings(facts(classes=())))

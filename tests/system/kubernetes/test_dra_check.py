@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from aliquot.cli.main import main
 from aliquot.kubernetes.dra.model.device_classes import device_classes, published_profiles
 from aliquot.kubernetes.manifests import access
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, Values
-from support.cluster import Cluster
+from support.cluster import Cluster, RealCluster, why_not_real
+from support.cluster_real import RealServer, assets
 from unit.kubernetes.dra.model.nodes import NAMING
 from unit.kubernetes.dra.view.test_pools import published
 
@@ -123,3 +125,27 @@ def test_an_api_that_is_not_served_is_a_finding(
 def test_an_api_server_that_does_not_answer_is_a_finding(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dra", "check", "--kubeconfig", str(tmp_path / "none")]) == 20
     assert "verdict: 1 problem" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.long(about=["src/aliquot/cli/dra"])
+def test_a_real_server_drops_the_fields_of_a_gate_that_is_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    binaries = assets()
+    if binaries is None:
+        pytest.skip(why_not_real())
+    server = RealServer(tmp_path, binaries, "--feature-gates=DRAPartitionableDevices=false,DRAExtendedResource=false")
+    try:
+        cluster = RealCluster(server, tmp_path)
+        cluster.wait_ready()
+        _apply(cluster, "ResourceSlice", published())
+        config = str(cluster.kubeconfig())
+        assert main(["dra", "classes", "--kubeconfig", config, "--dra-driver", NAMING.driver]) == 0
+        cluster.kubectl("apply", "-f", "-", stdin=capsys.readouterr().out)
+        code, found = check(cluster, capsys)
+        cluster.close()
+    finally:
+        server.close()
+    assert (code, found["PARTITIONABLE_DEVICES"]["status"]) == (20, "problem")
+    assert found["EXTENDED_RESOURCES"]["status"] == "problem"

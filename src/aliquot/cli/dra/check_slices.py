@@ -73,11 +73,14 @@ def _faults(facts: DraFacts, members: Sequence[ResourceSlice], node: str, *, cou
 
 
 def _shared_gpus(slices: Sequence[ResourceSlice]) -> Iterator[DoctorFinding]:
-    """Find the GPUs, by PCI address or UUID, that several pools of a node publish."""
+    """Find the GPUs, by PCI address or UUID, that several pools of a node publish.
+
+    A device without a UUID is not a GPU, and the address of a device without a node is not unique.
+    """
     nodes: dict[str, dict[str, set[tuple[str, str]]]] = {}
     for each in slices:
-        for device in read_publication([each]).devices:
-            for name in filter(None, (device.pci, device.gpu_uuid)):
+        for device in read_publication([each]).devices if each.spec.node_name else ():
+            for name in filter(None, (device.pci, device.gpu_uuid)) if device.gpu_uuid else ():
                 pools = nodes.setdefault(each.spec.node_name, {}).setdefault(name, set())
                 pools.add((each.spec.driver, each.spec.pool.name))
     for node, gpus in sorted(nodes.items()):
