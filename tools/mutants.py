@@ -1063,8 +1063,8 @@ MUTANTS = {
     "dra-check-pool": Mutant(
         "dra check: slices of another driver of the same name count as a claim agent's",
         "cli/dra/check_facts.py",
-        "spec.driver == self.naming.driver and named",
-        "spec.driver == self.naming.driver",
+        "spec.driver == naming.driver and named",
+        "spec.driver == naming.driver",
         DRA_CHECK,
     ),
     "dra-check-foreign": Mutant(

@@ -192,6 +192,13 @@ def test_two_drivers_that_publish_one_gpu_are_a_problem() -> None:
     assert len(problems(slice_findings(found))) == 1
 
 
+def test_slices_under_another_driver_name_lead_to_the_option() -> None:
+    (found,) = slice_findings(facts(naming=DriverNaming()))
+    assert (found.status, found.next_step) == ("note", f"aliquot dra check --dra-driver {NAMING.driver}")
+    (nothing,) = slice_findings(facts(slices=()))
+    assert (nothing.status, nothing.next_step) == ("note", "kubectl get resourceslices")
+
+
 def test_devices_that_are_no_gpus_of_one_node_do_not_clash() -> None:
     pool = msgspec.structs.replace(SLICES[1].spec.pool, resource_slice_count=1)
     plain = [msgspec.structs.replace(each, consumes_counters=()) for each in SLICES[1].spec.devices]

@@ -55,15 +55,17 @@ class DraFacts(msgspec.Struct, frozen=True, dict=True):
         """The slices of claim agents, by node. Another driver of the same name has pools of other names."""
         found: dict[str, tuple[ResourceSlice, ...]] = {}
         for each in self.slices or ():
-            if self.is_own(each):
+            if is_own(self.naming, each):
                 found[each.spec.node_name] = (*found.get(each.spec.node_name, ()), each)
         return found
 
-    def is_own(self, each: ResourceSlice) -> bool:
-        spec = each.spec
-        pool = self.naming.pool(spec.node_name)
-        named = spec.pool.name == pool or spec.pool.name.startswith(f"{pool}-")
-        return bool(spec.node_name) and spec.driver == self.naming.driver and named
+
+def is_own(naming: DriverNaming, each: ResourceSlice) -> bool:
+    """Report whether a claim agent publishes a slice: by its driver, and by its pool."""
+    spec = each.spec
+    pool = naming.pool(spec.node_name)
+    named = spec.pool.name == pool or spec.pool.name.startswith(f"{pool}-")
+    return bool(spec.node_name) and spec.driver == naming.driver and named
 
 
 def resource_was_dropped(each: DeviceClass) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aliquot.cli.doctor.finding import DoctorFinding, first_names
-from aliquot.cli.dra.check_facts import COMBINED, DraFacts
+from aliquot.cli.dra.check_facts import COMBINED, DraFacts, is_own
 from aliquot.foundation.decimals import counted
+from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.slices import read_publication
 from aliquot.kubernetes.dra.model.validation import SliceFault, find_faults
@@ -31,12 +32,21 @@ def slice_findings(facts: DraFacts) -> Iterator[DoctorFinding]:
     own = sum(len(each.spec.devices) for slices in facts.own.values() for each in slices)
     driver = f"driver {facts.naming.driver}"
     if not own:
-        yield DoctorFinding(
-            SLICES, "SLICES", "note", f"no claim agent publishes a device of {driver}", "kubectl get resourceslices"
-        )
+        yield _nothing(facts.slices, driver)
     elif not found:
         message = f"{counted(len(facts.own), 'node')} of {driver} with {counted(own, 'device')}: every pool is valid"
         yield DoctorFinding(SLICES, "SLICES", "ok", message)
+
+
+def _nothing(slices: Sequence[ResourceSlice], driver: str) -> DoctorFinding:
+    """Return the finding for a driver without devices, which may have another name in this cluster."""
+    other = next((each.spec.driver for each in slices if is_own(DriverNaming(each.spec.driver), each)), "")
+    message = f"no claim agent publishes a device of {driver}"
+    step = "kubectl get resourceslices"
+    if other:
+        message += f"; here the driver is {other}"
+        step = f"aliquot dra check --dra-driver {other}"
+    return DoctorFinding(SLICES, "SLICES", "note", message, next_step=step)
 
 
 def _pools(facts: DraFacts, slices: Sequence[ResourceSlice]) -> Iterator[DoctorFinding]:
@@ -63,7 +73,7 @@ def _faults(facts: DraFacts, members: Sequence[ResourceSlice], node: str, *, cou
     """Return the faults of a pool's newest slices: older ones are ignored by the scheduler."""
     newest = max(each.spec.pool.generation for each in members)
     current = [each for each in members if each.spec.pool.generation == newest]
-    own = all(map(facts.is_own, members))
+    own = all(is_own(facts.naming, each) for each in members)
     found = find_faults(current, node, combined=facts.release == COMBINED)
     faults = [fault for fault in found if own or fault.code in POOL_CODES]
     if any(fault.code == "SLICE_COUNT" for fault in faults):
