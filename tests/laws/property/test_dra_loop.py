@@ -23,6 +23,7 @@ from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.dra.agent import preparer
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
+from aliquot.kubernetes.dra.agent.claim_status import ClaimStatusWriter
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice
 from aliquot.kubernetes.dra.agent.loop import ClaimAgentLoop, ClaimKeeper, NodeSlices
@@ -79,14 +80,15 @@ class AgentNode(Bench):
         self.preparer = ClaimPreparer(node, self.store, self.cluster, self.cdi)
         self.bed.restart()
         self.bed.publisher.slices.apply(FullList(tuple(self.bed.server.items.values()), "1"))
-        api: Any = SimpleNamespace()
+        api: Any = SimpleNamespace(patch=_unchanged)
         self.claims = ClaimInformer(api, NAMING.driver, self.devices.is_own_pool)
         self.see()
         own = Informer(Node, name=NODE.name)
         own.apply(FullList((NODE,), "1"))
         stale = StaleClaims(self.uses, lambda: self.bed.now.timestamp())
         keeper = ClaimKeeper(self.preparer, self.store, stale, self.gpus.boot)
-        slices = NodeSlices(own, self.claims, self.bed.publisher, self.devices.choose)
+        status = ClaimStatusWriter(api, self.claims, NAMING.driver)
+        slices = NodeSlices(own, self.claims, self.bed.publisher, self.devices.choose, status, dict)
         hardware: Any = self.gpus
         hardware.unhealthy = frozenset()
         self.loop = ClaimAgentLoop(AgentLoop(), hardware, keeper, slices, self.metrics, lambda _: None)
@@ -97,6 +99,10 @@ class AgentNode(Bench):
     def see(self) -> None:
         """Let the agent see the claims of the cluster."""
         self.claims.claims.apply(FullList(tuple(map(_object, self.cluster.claims.values())), "1"))
+
+
+async def _unchanged(*_: object, **__: object) -> None:
+    """Take the status of a claim."""
 
 
 def _object(made: AllocatedClaim) -> ResourceClaim:

@@ -178,6 +178,36 @@ def own_slice(environment: Environment, node: str = OWN_NODE) -> str:
     return f"{CLAIMS}/resourceslices/{node}"
 
 
+def own_claim(environment: Environment, node: str = OWN_NODE) -> str:
+    """Create a claim that has a device of a node, unless it exists, and return its path."""
+    path, meta = f"{CLAIMS}/namespaces/default/resourceclaims", {"name": f"has-{node}", "namespace": "default"}
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": meta}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    environment.admin.ask("POST", path, head | {"spec": {"devices": {"requests": [request]}}})
+    results = [{"request": "gpu", "driver": "gpu.aliquot.dev", "pool": f"{node}-aliquot", "device": "gpu-0"}]
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+    environment.admin.must("PATCH", f"{path}/has-{node}/status", {"status": {"allocation": allocation}})
+    return f"{path}/has-{node}"
+
+
+def shown_device(node: str = OWN_NODE) -> dict[str, Any]:
+    """Build a claim's status with a device of a node."""
+    device = {"driver": "gpu.aliquot.dev", "pool": f"{node}-aliquot", "device": "gpu-0", "data": {"uuid": "GPU-1"}}
+    return {"status": {"devices": [device]}}
+
+
+def _showed(environment: Environment, user: ApiUser) -> Answer:
+    path = f"{own_claim(environment)}/status"
+    environment.admin.must("PATCH", path, {"status": {"devices": None}})
+    answer = user.ask("PATCH", path, shown_device())
+    assert answer.status != 422, answer.message  # so a server of 1.36 refuses it
+    return answer
+
+
 def _made_slice(environment: Environment, user: ApiUser) -> Answer:
     environment.admin.ask("DELETE", own_slice(environment))
     return user.ask("POST", f"{CLAIMS}/resourceslices", device_slice(OWN_NODE))
@@ -244,6 +274,12 @@ USES: dict[tuple[str, str], dict[str, Callable[[Environment, ApiUser], Answer]]]
     },
     (AGENT, "events"): {"create": lambda _, client: client.ask("POST", EVENTS, event(OWN_NODE))},
     (AGENT, "resourceclaims"): _reads(f"{CLAIMS}/namespaces/default/resourceclaims", "x"),
+    (AGENT, "resourceclaims/status"): {
+        "patch": lambda environment, client: client.ask("PATCH", own_claim(environment) + "/status", {"metadata": {}})
+    },
+    (AGENT, "resourceclaims/driver"): {
+        "associated-node:patch": lambda environment, client: _showed(environment, client)
+    },
     (AGENT, "resourceslices"): {
         verb: use for verb, use in _reads(f"{CLAIMS}/resourceslices", "x").items() if verb != "get"
     }

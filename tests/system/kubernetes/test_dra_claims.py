@@ -63,9 +63,17 @@ class Played:
         )
         pool = f"{self.agent.name}-aliquot"
         result = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": device}
-        status = {"status": {"allocation": {"devices": {"results": [result]}}}}
+        field = {"key": "metadata.name", "operator": "In", "values": [self.agent.name]}
+        selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        status = {"status": {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector}}}
         self.agent.call("PATCH", f"{path}/{name}/status", status, "application/merge-patch+json")
         return ClaimReference(made["metadata"]["uid"], "default", name)
+
+    def shown(self, name: str) -> list[tuple[str, str, str]]:
+        """Return what a claim shows of its devices: the device, whether it is ready, and why."""
+        claim = self.agent.call("GET", f"{API}/namespaces/default/resourceclaims/{name}")
+        devices = claim["status"].get("devices") or ()
+        return [(d["device"], c["status"], c["reason"]) for d in devices for c in d["conditions"]]
 
     def prepare(self, claim: ClaimReference) -> Any:
         async def call() -> Any:
@@ -106,12 +114,14 @@ def test_a_claim_gets_its_placement_and_the_next_one_keeps_off(played: Played) -
     assert list(answer.devices[0].cdi_device_ids) == named
     played.agent.until(lambda: "gpu-0-mig-7g40gb-0-0" not in played.published(), "the blocked placement")
     assert HALF in played.published()
+    played.agent.until(lambda: played.shown("train") == [(HALF, "True", "Prepared")], "the device in the claim")
     second = played.prepare(played.allocate("wrong", "gpu-0-mig-7g40gb-0-0"))
     assert "claim default/train" in second.error
     assert played.agent.geometry() == [["3g.20gb@4"]]
     assert played.unprepare(claim) == ""
     assert not list(played.cdi.glob("*.json"))
     assert played.agent.geometry() == [["3g.20gb@4"]]  # warm
+    played.agent.until(lambda: played.shown("train") == [], "nothing in the claim")
 
 
 def test_a_killed_agent_gives_the_same_answer_and_publishes_again(played: Played) -> None:
@@ -126,6 +136,17 @@ def test_a_killed_agent_gives_the_same_answer_and_publishes_again(played: Played
     assert played.prepare(claim) == first
     assert HALF in played.published()
     assert len(played.agent.writes()) == writes
+
+
+def test_a_claim_says_that_its_gpu_fell_off_the_bus(played: Played) -> None:
+    played.start()
+    claim = played.allocate("train", HALF)
+    played.prepare(claim)
+    played.agent.sim.inject_fault("lost", gpu=0)
+    played.agent.until(lambda: played.shown("train") == [(HALF, "False", "DeviceMissing")], "the reason", 45)
+    assert "fell off the bus" in played.prepare(claim).error
+    assert played.unprepare(claim) == ""
+    played.agent.until(lambda: played.shown("train") == [], "the release")
 
 
 def test_an_idle_agent_writes_nothing(played: Played) -> None:

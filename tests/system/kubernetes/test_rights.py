@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,11 @@ from system.kubernetes.agent_rights import (
     device_slice,
     eviction,
     manifests,
+    own_claim,
     own_slice,
     patch_node,
     path_of,
+    shown_device,
 )
 from system.kubernetes.api_user import Answer
 from system.kubernetes.refusals import AGENT_MAY_NOT, CONTROLLER_MAY_NOT, DRY, EVICTIONS, Try
@@ -107,6 +110,27 @@ def test_a_slice_of_another_node_is_refused(environment: Environment) -> None:
     assert environment.agent.ask("GET", f"{CLAIMS}/namespaces/default/resourceclaims").status == 200
     answer = environment.agent.ask("PATCH", f"{CLAIMS}/namespaces/default/resourceclaims/x", {"metadata": {}})
     assert 'cannot patch resource "resourceclaims"' in answer.message
+
+
+def test_only_the_devices_of_a_claim_may_be_written(environment: Environment) -> None:
+    path = f"{own_claim(environment)}/status"
+    release = {"status": {"allocation": None}}
+    reserve = {"status": {"reservedFor": [{"resource": "pods", "name": "x", "uid": "1"}]}}
+
+    def refused(body: dict[str, Any]) -> bool:
+        """Report a refusal by our policy, or from 1.36 by the server itself."""
+        answer = environment.agent.ask("PATCH", path, body)
+        return answer.status in (403, 422) and ("only status.devices" in answer.message or "/binding" in answer.message)
+
+    environment.cluster.wait(lambda: refused(release), "the policy")
+    assert refused(reserve)
+    assert environment.agent.ask("PATCH", path, shown_device()).status == 200
+
+
+def test_a_server_of_1_36_refuses_devices_of_another_node(real_environment: Environment) -> None:
+    path = f"{own_claim(real_environment, OTHER_NODE)}/status"
+    answer = real_environment.agent.ask("PATCH", path, shown_device(OTHER_NODE))
+    assert (answer.status, 'resource="resourceclaims/driver"' in answer.message) == (422, True), answer.message
 
 
 def _refused(cluster_environment: Environment, who: str, attempt: Try) -> None:

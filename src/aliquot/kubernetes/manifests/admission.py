@@ -30,9 +30,13 @@ def agent(values: Values) -> list[Object]:
 
 
 def claims(values: Values) -> list[Object]:
-    """Return the policy about an agent that prepares ResourceClaims, and its binding."""
-    rules = [("resource.k8s.io", "resourceslices", "*")]
-    return policy("aliquot-agent-resourceslices", AGENT_ACCOUNT, rules, _agent_slices(), values)
+    """Return the policies about an agent that prepares ResourceClaims, each followed by its binding."""
+    slices = [("resource.k8s.io", "resourceslices", "*")]
+    statuses = [("resource.k8s.io", "resourceclaims/status", "UPDATE")]
+    return [
+        *policy("aliquot-agent-resourceslices", AGENT_ACCOUNT, slices, _agent_slices(), values),
+        *policy("aliquot-agent-resourceclaims", AGENT_ACCOUNT, statuses, _agent_claims(), values),
+    ]
 
 
 def controller(values: Values) -> list[Object]:
@@ -97,6 +101,14 @@ def _agent_events() -> list[Object]:
 def _agent_slices() -> list[Object]:
     own = "[object, oldObject].filter(o, o != null).all(o, o.spec.?nodeName.orValue('') == variables.node)"
     return [validation(f"variables.node != '' && {own}", "an agent may write only ResourceSlices of its own node")]
+
+
+def _agent_claims() -> list[Object]:
+    same = " && ".join(
+        f"object.?status.?{field}.orValue({empty}) == oldObject.?status.?{field}.orValue({empty})"
+        for field, empty in (("allocation", "{}"), ("reservedFor", "[]"))
+    )
+    return [validation(same, "an agent may change only status.devices of a ResourceClaim")]
 
 
 def _controller_node() -> list[Object]:

@@ -15,6 +15,17 @@ CLAIM_RIGHTS = (
         claims=True,
     ),
     RbacRight(
+        AGENT_ACCOUNT, CLUSTER, GROUP, "resourceclaims/status", ("patch",),
+        "show in a claim which devices are prepared for it, and why one does not work",
+        narrowed="status.devices",
+        claims=True,
+    ),
+    RbacRight(
+        AGENT_ACCOUNT, CLUSTER, GROUP, "resourceclaims/driver", ("associated-node:patch",),
+        "the same: Kubernetes 1.36 asks for it, and checks that the claim has devices of the agent's own node",
+        claims=True,
+    ),
+    RbacRight(
         AGENT_ACCOUNT, CLUSTER, GROUP, "resourceslices", ("list", "watch"),
         "read what is published for its node, also by another driver of the same name",
         claims=True,

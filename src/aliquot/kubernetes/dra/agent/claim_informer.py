@@ -33,7 +33,7 @@ class ClaimInformer:
     ) -> None:
         self._api = api
         self._driver = driver
-        self._is_own_pool = is_own_pool
+        self.is_own_pool = is_own_pool
         self.claims = Informer(
             ResourceClaim,
             lambda _: changed(),
@@ -92,7 +92,7 @@ class ClaimInformer:
         return found is not None and found.metadata.uid == reference.uid and self._allocated(found) != claim
 
     def _is_ours(self, result: AllocationResult) -> bool:
-        return result.driver == self._driver and self._is_own_pool(result.pool)
+        return result.driver == self._driver and self.is_own_pool(result.pool)
 
     def _allocated(self, claim: ResourceClaim) -> AllocatedClaim:
         """Return the devices of this node. One device may be allocated for several requests."""

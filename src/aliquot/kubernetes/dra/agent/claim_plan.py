@@ -154,9 +154,10 @@ class ClaimPlanner:
         location = self._find(self._inventory, device.pool, device.device)
         gpu = next((g for g in self._inventory.gpus if location is not None and g.uuid == location.gpu), None)
         if location is None or gpu is None:
+            lost = " and ".join(f"GPU {each.pci} fell off the bus" for each in self._inventory.gpus if each.lost)
             raise UnknownClaimedDeviceError(
                 f"{claim.reference} has device {device.device!r} of pool {device.pool!r}, and this node has no GPU "
-                "for it now",
+                f"for it now{lost and f': {lost}'}",
                 next_step=f"kubectl -n {claim.reference.namespace} describe resourceclaim {claim.reference.name}",
             )
         if location.profile is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -15,12 +15,14 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
+from aliquot.kubernetes.dra.agent.claim_status import ClaimProblems, ClaimStatusWriter
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
 from aliquot.kubernetes.dra.agent.metrics import WAITING, WORKING, ClaimAgentMetrics
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice
+from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
 from aliquot.node.holders.prepared_claims import CreatedInstance
 
@@ -81,12 +83,14 @@ class ClaimKeeper(msgspec.Struct, frozen=True, eq=False):
 
 
 class NodeSlices(msgspec.Struct, frozen=True, eq=False):
-    """The publication of a node. ``node`` follows the node's own object."""
+    """The publication of a node. ``node`` follows the node's own object. ``health`` is that of the chosen devices."""
 
     node: Informer[Node]
     claims: ClaimInformer
     publisher: SlicePublisher
     choose: ChooseDevices
+    status: ClaimStatusWriter
+    health: Callable[[], Mapping[tuple[str, str], DeviceState]]
 
     @property
     def unread(self) -> str:
@@ -105,6 +109,11 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
         created = frozenset(keeper.store.records.created)
         chosen = self.choose(NodeOffer(inventory, taken, unhealthy, created, published))
         return await self.publisher.publish(chosen, None if allocated is None else taken, self.node.items[0])
+
+    async def report(self, keeper: ClaimKeeper) -> None:
+        """Let the claims show their devices."""
+        problems = ClaimProblems(keeper.preparer.missing, self.health())
+        await self.status.write(keeper.store.records.claims, problems)
 
 
 class ClaimAgentLoop:
@@ -149,6 +158,7 @@ class ClaimAgentLoop:
             self._loop.error = unread
             return UNREAD_S
         wait = await self._slices.publish(inventory, unhealthy, self._keeper)
+        await self._slices.report(self._keeper)
         self._loop.error = ""
         return min(each for each in (CHECK_S, wait, self._keeper.stale.due_s) if each is not None)
 

@@ -16,6 +16,7 @@ from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
+from aliquot.kubernetes.dra.agent.claim_status import ClaimStatusWriter
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
 from aliquot.kubernetes.dra.agent.loop import ClaimAgentLoop, ClaimKeeper, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
@@ -116,7 +117,9 @@ class ClaimAgent:
         await cdi.remove_others({claim.uid for claim in store.records.claims})
         await driver.server.start(preparer)
         keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), context.boot)
-        slices = NodeSlices(self.node, self.claims, self.publisher, driver.devices.choose)
+        devices = driver.devices
+        status = ClaimStatusWriter(context.api, self.claims, devices.naming.driver)
+        slices = NodeSlices(self.node, self.claims, self.publisher, devices.choose, status, lambda: devices.health)
         loop = ClaimAgentLoop(context.loop, self.hardware, keeper, slices, self.metrics, self._update_document)
         events = EventWriter(context.api, names.FIELD_MANAGER, self.options.node_name)
         followed = (self.node, self.claims.claims, self.publisher.slices)

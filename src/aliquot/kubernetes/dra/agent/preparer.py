@@ -74,7 +74,7 @@ class ClaimPreparer:
         self._cdi = cdi
         self._changed = changed
         self._listener = listener
-        self._missing: frozenset[str] = frozenset()
+        self._missing: dict[str, str] = {}
         self._warnings = NewWarnings(log)
         self._batches = 0
         self._closing = False
@@ -124,21 +124,25 @@ class ClaimPreparer:
         """
         records, boot, batches = self._store.records, await self._node.boot(), self._batches
         if records == ClaimRecords():
-            self._missing = frozenset()
+            self._missing = {}
             return
         inventory = (await self._node.hardware.read())[0]
         if batches == self._batches and not self._current:
             await self._store.forget_destroyed(inventory)
         claims = records.claims
         lost = [c for c in claims if self._store.get(c.uid) is c and (c.boot != boot or not exists(c, inventory))]
-        self._missing = frozenset(claim.uid for claim in lost)
+        self._missing = {claim.uid: self._missing.get(claim.uid, "") for claim in lost}
         results = await asyncio.gather(*(self._enqueue(allocation_of(claim)) for claim in lost))
-        refused = [result.one_line for result in results if isinstance(result, AliquotError)]
-        self._warnings.update(tuple(f"a prepared claim lost its device: {text}" for text in refused))
+        refused = {c.uid: r.one_line for c, r in zip(lost, results, strict=True) if isinstance(r, AliquotError)}
+        self._missing = {uid: refused.get(uid, why) for uid, why in self._missing.items()}
+        self._warnings.update(tuple(f"a prepared claim lost its device: {text}" for text in refused.values()))
 
     @property
-    def missing(self) -> frozenset[str]:
-        """The uids of prepared claims whose devices did not exist at the last ``restore``, and do not now."""
+    def missing(self) -> Mapping[str, str]:
+        """The prepared claims whose devices did not exist at the last ``restore``, and do not now: the reason by uid.
+
+        It is empty while the devices are created again.
+        """
         return self._missing
 
     async def close(self, hangs: Callable[[], bool] = lambda: False) -> None:
@@ -286,7 +290,7 @@ class ClaimPreparer:
             if uid in records and uid not in gone:
                 where = ", ".join(map(str, targets[uid]))
                 log.info("%s is prepared in %.2f s: %s", each.claim.reference, time.monotonic() - each.since, where)
-                self._missing -= {uid}
+                self._missing.pop(uid, None)
                 self._settle((each,), answer(records[uid]))
 
     async def _read(self, batch: Sequence[_Waiting]) -> Inventory:

@@ -41,6 +41,8 @@ class ClaimConsumer(ApiStruct, frozen=True):
 class ResourceClaimStatus(ApiStruct, frozen=True):
     allocation: ClaimAllocationStatus | None = None
     reserved_for: tuple[ClaimConsumer, ...] = ()
+    devices: tuple[dict[str, Any], ...] = ()
+    """What drivers report about allocated devices, as it is in the claim: entries of others are written back."""
 
 
 class ResourceClaim(KubeObject, frozen=True):

@@ -15,6 +15,7 @@ from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
+from aliquot.kubernetes.dra.agent.claim_status import ClaimStatusWriter
 from aliquot.kubernetes.dra.agent.loop import CHECK_S, ClaimAgentLoop, ClaimKeeper, NodeOffer, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
 from aliquot.kubernetes.dra.agent.stale_claims import GONE_S, StaleClaims
@@ -49,7 +50,8 @@ class Agent:
         self.now = 0.0
         stale = StaleClaims(_no_pods, lambda: self.now)
         keeper = ClaimKeeper(self.bench.preparer, self.bench.store, stale, self.bench.gpus.boot)
-        slices = NodeSlices(self.node, self.claims, self.bed.publisher, self.build)
+        status = ClaimStatusWriter(api, self.claims, "gpu.aliquot.dev")
+        slices = NodeSlices(self.node, self.claims, self.bed.publisher, self.build, status, dict)
         self.loop = ClaimAgentLoop(self.agent_loop, hardware, keeper, slices, self.metrics, self.seen.append)
 
     def build(self, offer: NodeOffer) -> PublishedChoice:

@@ -304,7 +304,8 @@ def test_a_claim_whose_gpu_is_lost_stays_recorded(bench: Bench) -> None:
         now = msgspec.structs.replace(read(), gpus=(lost,))
         bench.gpus.backend.read = lambda: now  # type: ignore[method-assign]
         await bench.preparer.restore()
-        assert bench.preparer.missing == {"uid-a"}
+        assert list(bench.preparer.missing) == ["uid-a"]
+        assert "GPU" in bench.preparer.missing["uid-a"]
         refused = (await bench.prepare(claim("a", SMALL)))[0]
         assert isinstance(refused, AliquotError)
         assert refused.code == "GPU_LOST"
