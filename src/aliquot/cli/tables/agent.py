@@ -203,12 +203,35 @@ CONTROLLER = CliCommand(
             env="WEBHOOK_CERT_DIR",
             complete="file",
         ),
+        CommandOption(
+            "--dra-extender-port",
+            help="the HTTPS port of the scheduler extender for ResourceClaims; -1 for none",
+            metavar="PORT",
+            default="-1",
+            number="int",
+            env="DRA_EXTENDER_PORT",
+        ),
+        CommandOption(
+            "--dra-extender-score",
+            help="with --dra-extender-port: which nodes the scheduler prefers; by default fragmentation",
+            choices=("fragmentation", "keep-whole-gpus", "first-fit"),
+            env="DRA_EXTENDER_SCORE",
+        ),
+        CommandOption(
+            "--dra-extender-cert-dir",
+            help="with --dra-extender-port: a directory with tls.crt and tls.key; by default each controller makes a "
+            "certificate that clients cannot verify",
+            metavar="DIR",
+            env="DRA_EXTENDER_CERT_DIR",
+            complete="file",
+        ),
         _DEBUG,
     ),
     text="Several controllers may run: the leader, which holds the Lease, does the work, and each one answers "
-    "webhooks. The webhooks also need the extra 'server'.",
+    "webhooks and the scheduler. Webhooks and the scheduler extender also need the extra 'server'.",
     examples=(
         "aliquot controller --namespace gpu-operator",
         "aliquot controller --kubevirt-namespace kubevirt --webhook-port 8443",
+        "aliquot controller --dra-extender-port 8444",
     ),
 )

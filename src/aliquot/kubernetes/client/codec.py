@@ -58,7 +58,7 @@ def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
             f"the response is not from a Kubernetes API server ({error})", details=(start,) if start else ()
         ) from error
     try:
-        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
+        return msgspec.convert(without_nulls(msgspec.json.decode(body)), kind)
     except msgspec.ValidationError as error:
         raise UnreadableObjectError(_kind_name(kind), str(error)) from error
 
@@ -84,10 +84,10 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def _without_nulls(value: object) -> object:
+def without_nulls(value: object) -> object:
     """Remove null fields. Nulls inside lists stay and are refused, as lists must keep their length."""
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [without_nulls(item) for item in value]
     return value

@@ -25,6 +25,7 @@ from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.client.work_loop import WorkLoop
 from aliquot.kubernetes.controller.informers import ClusterInformers
 from aliquot.kubernetes.controller.metrics import ControllerStateCollector
+from aliquot.kubernetes.dra.extender.options import ExtenderOptions
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.label_agent.controller import node_labels as nodes
 from aliquot.kubernetes.label_agent.controller.effective_settings import (
@@ -40,6 +41,7 @@ from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 from aliquot.metrics.controller_metrics import ControllerMetrics
 
 if TYPE_CHECKING:
+    from aliquot.kubernetes.controller.extender import Extender
     from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
 
 LEASE = "aliquot-controller"
@@ -77,6 +79,7 @@ class Controller:
         pace: ControllerPace = DEFAULT_PACE,
         kubevirt_namespace: str = "",
         webhook: WebhookOptions | None = None,
+        extender: ExtenderOptions | None = None,
     ) -> None:
         self.api = api
         self.metrics = ControllerMetrics()
@@ -96,6 +99,7 @@ class Controller:
         self.pages = {"/healthz": answer_ok, "/readyz": self._readyz, "/metrics": metrics_page}
         self.https_pages: dict[str, Page] = {} if self.vms is None else self.vms.pages
         self.webhook = self._webhook(webhook or WebhookOptions())
+        self.extender = self._extender(extender or ExtenderOptions(), pace.watch)
         self.metrics.registry.register(
             ControllerStateCollector(
                 lambda: self.waiting.counts, lambda: self.webhook.expires_at if self.webhook is not None else None
@@ -117,6 +121,8 @@ class Controller:
                 group.create_task(self.vms.run())
             if self.webhook is not None:
                 group.create_task(self.webhook.run())
+            if self.extender is not None:
+                group.create_task(self.extender.run())
             async with self.leader:
                 await self._work_loop.run(self._work)
 
@@ -140,6 +146,14 @@ class Controller:
         webhook = Webhook(self.api, self.vms.informers, options, lambda: self.leader.is_leader, self.https_pages)
         webhook.on_review = self.metrics.count_review
         return webhook
+
+    def _extender(self, options: ExtenderOptions, timing: WatchTiming) -> Extender | None:
+        """Create the scheduler extender, and import its libraries, only if it serves."""
+        if options.port < 0:
+            return None
+        from aliquot.kubernetes.controller.extender import Extender
+
+        return Extender(self.api, options, timing)
 
     # -- events
 

@@ -12,6 +12,7 @@ from aliquot.foundation.logfmt import controller_log, start
 from aliquot.foundation.signals import stop_on_signal
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.controller.controller import Controller
+from aliquot.kubernetes.dra.extender.options import ExtenderOptions
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 
 
@@ -27,6 +28,7 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     kubevirt_namespace: str = ""
     """Namespace of KubeVirt's settings; empty if the controller ignores VMs."""
     webhook: WebhookOptions = WebhookOptions()
+    extender: ExtenderOptions = ExtenderOptions()
 
 
 def run(options: ControllerOptions) -> int:
@@ -45,6 +47,7 @@ async def _main(options: ControllerOptions) -> int:
             identity=options.identity,
             kubevirt_namespace=options.kubevirt_namespace,
             webhook=options.webhook,
+            extender=options.extender,
         )
         if options.port >= 0:
             server = HttpServer(controller.pages, "", options.port, "aliquot controller --port PORT")

@@ -20,6 +20,8 @@ controller's part for VMs.
 """
 WEBHOOK = "aliquot-webhook"
 """The Service of the controller's HTTPS port, the Secret with its certificate, and both webhook configurations."""
+EXTENDER = "aliquot-extender"
+"""The Service of the controller's scheduler extender, and the ConfigMap that turns it on."""
 CLAIMS = "aliquot-claims"
 """The claim agent's DaemonSet, container and ``app`` label. Its account is the agent's."""
 DASHBOARD = "aliquot-dashboard"
@@ -42,6 +44,11 @@ class Values(msgspec.Struct, frozen=True):
     """Port of health and metrics."""
     https_port: int = 8443
     """Port of admission webhooks and capacity."""
+    extender_port: int = 8444
+    """Port of the scheduler extender."""
+    extender_score: str = "fragmentation"
+    extender_certificates: str = ""
+    """The folder with the extender's certificate, empty if each controller makes its own."""
     strategy: str = "single"
     with_reboot: str = "false"
     stop_host_clients: str = "false"

@@ -12,6 +12,7 @@ reports whether the instance exists and waits for a claim.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -97,6 +98,13 @@ def whole_capacity(gpu: Gpu, facts: Facts | None, family: Family | None) -> dict
 def instance_capacity(profile: Profile) -> dict[str, int]:
     """Return the capacities of an instance."""
     return _known(profile.memory_mib or 0, {"multiprocessors": profile.sm, **_engines(profile.engines)})
+
+
+@lru_cache(maxsize=64)
+def product_family(product: str) -> Family | None:
+    """Return the family of a ``productName``. None for a GPU without MIG, and for an unknown one."""
+    name = next((d.mig_family for d in catalog.devices() if d.mig_family and product == d.name), None)
+    return catalog.family(name) if name else None
 
 
 def text(value: str) -> DeviceAttribute:

@@ -5,7 +5,8 @@ Source: kubernetes/api resource/v1/types.go. Counters and capacities are quantit
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -31,11 +32,28 @@ class QuantityValue(ApiStruct, frozen=True):
     value: str
 
 
+_Value = TypeVar("_Value", DeviceAttribute, QuantityValue)
+
+
+@lru_cache(maxsize=8192)
+def _one_of_equal(value: Any) -> Any:
+    return value
+
+
+def _share(values: dict[str, _Value]) -> None:
+    """Keep one object for equal values. The devices of a GPU repeat most of them, and a cluster has many devices."""
+    for name, value in values.items():
+        values[name] = _one_of_equal(value)
+
+
 class CounterConsumption(ApiStruct, frozen=True):
     """The counters that a device takes from one set while it is allocated."""
 
     counter_set: str
     counters: dict[str, QuantityValue]
+
+    def __post_init__(self) -> None:
+        _share(self.counters)
 
 
 class DeviceTaint(ApiStruct, frozen=True):
@@ -55,6 +73,10 @@ class SliceDevice(ApiStruct, frozen=True):
     capacity: dict[str, QuantityValue] = msgspec.field(default_factory=dict)
     consumes_counters: tuple[CounterConsumption, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
+
+    def __post_init__(self) -> None:
+        _share(self.attributes)
+        _share(self.capacity)
 
 
 class SharedCounterSet(ApiStruct, frozen=True):

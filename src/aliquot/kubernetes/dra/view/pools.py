@@ -7,9 +7,8 @@ from itertools import combinations
 
 import msgspec
 
-from aliquot.core.model import catalog
-from aliquot.core.model.catalog import Family
 from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.attributes import product_family
 from aliquot.kubernetes.dra.model.counters import family_counters, fits, taken
 from aliquot.kubernetes.dra.model.device import DraDevice
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
@@ -191,7 +190,7 @@ def _places(devices: Sequence[DraDevice], totals: Counts, product: str) -> list[
     """Return every device that the GPU can give: the published ones, and those of its table that are left out now."""
     published = {(d.profile, d.start): d for d in devices}
     places = [_Place(d.profile or WHOLE, d.start, d.uses, d) for d in devices]
-    family = _family(product)
+    family = product_family(product)
     if family is None or not set(family_counters(family).totals) <= set(totals):
         return places
     if (None, 0) not in published:
@@ -234,11 +233,6 @@ def _fewest_blockers(places: Sequence[_Place], claimed: Mapping[str, DraDevice],
 
 def _owned(place: _Place, claimed: Mapping[str, DraDevice]) -> bool:
     return place.device is not None and place.device.name in claimed
-
-
-def _family(product: str) -> Family | None:
-    name = next((d.mig_family for d in catalog.devices() if d.mig_family and product == d.name), None)
-    return catalog.family(name) if name else None
 
 
 def _text(device: DraDevice, name: str) -> str:

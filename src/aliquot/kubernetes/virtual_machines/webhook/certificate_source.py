@@ -85,8 +85,8 @@ class MountedCertificate:
     cert-manager's Secrets are mounted in this form. The files may change at any time.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folder: str, option: str = "--webhook-cert-dir") -> None:
+        self._folder, self._option = Path(folder), option
 
     async def load(self) -> ServedCertificate | None:
         """Return the certificate to serve. Raise UsageError if a file cannot be read."""
@@ -97,7 +97,7 @@ class MountedCertificate:
         try:
             certificate, key = ((self._folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
         except OSError as error:
-            step = "mount a Secret of the type kubernetes.io/tls there, or omit --webhook-cert-dir"
+            step = f"mount a Secret of the type kubernetes.io/tls there, or omit {self._option}"
             raise UsageError(f"{error.filename}: {error.strerror}", next_step=step) from error
         authority = self._folder / "ca.crt"
         return ServedCertificate(

@@ -57,14 +57,9 @@ def application(
 
 def _review_endpoint(judge: Judge, path: str, on_review: ReviewListener) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        try:
-            body = await _body(request)
-        except ClientDisconnect:
-            return PlainTextResponse("gone", 400)
-        except TimeoutError:
-            return PlainTextResponse(f"no review within {BODY_S:g} s\n", 408, {"connection": "close"})
-        if body is None:
-            return PlainTextResponse(f"more than {MAX_BYTES} bytes\n", 413)
+        body = await received_body(request)
+        if isinstance(body, Response):
+            return body
         try:
             admission_request = review.decode_review(body)
             verdict = await judge(admission_request)
@@ -82,6 +77,17 @@ def _review_endpoint(judge: Judge, path: str, on_review: ReviewListener) -> Call
         )
 
     return endpoint
+
+
+async def received_body(request: Request) -> bytes | Response:
+    """Read the request body. Return the answer instead if the body is too large or does not arrive in time."""
+    try:
+        body = await _body(request)
+    except ClientDisconnect:
+        return PlainTextResponse("gone", 400)
+    except TimeoutError:
+        return PlainTextResponse(f"no request within {BODY_S:g} s\n", 408, {"connection": "close"})
+    return PlainTextResponse(f"more than {MAX_BYTES} bytes\n", 413) if body is None else body
 
 
 async def _body(request: Request) -> bytes | None:
@@ -113,14 +119,17 @@ class _Server(uvicorn.Server):
 
 
 class HttpsServer:
-    """The server. It can serve after the first ``certify``. ``port`` 0 takes a free port of loopback."""
+    """The server. It can serve after the first ``certify``. ``port`` 0 takes a free port of loopback.
 
-    def __init__(self, app: Starlette, port: int) -> None:
+    ``option`` is the command-line option of the port.
+    """
+
+    def __init__(self, app: Starlette, port: int, option: str = "--webhook-port") -> None:
         try:
             self._socket = listen("", port)
         except OSError as error:
-            step = "aliquot controller --webhook-port PORT"
-            raise UsageError(f"the webhooks cannot listen on port {port}: {error.strerror}", next_step=step) from error
+            step = f"aliquot controller {option} PORT"
+            raise UsageError(f"{option} cannot listen on port {port}: {error.strerror}", next_step=step) from error
         self.port = int(self._socket.getsockname()[1])
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -147,7 +156,7 @@ class HttpsServer:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(public, private)
                 self._context.load_cert_chain(public, private)
         except (ssl.SSLError, OSError, ValueError) as error:
-            raise UsageError(f"the webhook's certificate and key cannot be used: {error}") from error
+            raise UsageError(f"the certificate and key cannot be used: {error}") from error
 
     async def serve(self) -> None:
         """Serve until ``stop``."""

@@ -1,0 +1,1 @@
+"""Scheduler extender: it rates the nodes that kube-scheduler may choose, and hides none."""

@@ -1,0 +1,51 @@
+"""The answers to ``prioritize``. Whatever is missing, the scheduler gets an answer at once, if need be an empty one."""
+
+from __future__ import annotations
+
+from aliquot.foundation.http_server import Answer, text_answer
+from aliquot.foundation.logfmt import controller_log as log
+from aliquot.kubernetes.dra.extender.demand import pod_demand
+from aliquot.kubernetes.dra.extender.fleet import PublishedFleet
+from aliquot.kubernetes.dra.extender.messages import (
+    PrioritizeRequest,
+    decode_request,
+    encode_priorities,
+)
+from aliquot.kubernetes.dra.extender.priorities import node_priorities
+from aliquot.kubernetes.dra.extender.selectors import UnknownRequestError
+from aliquot.kubernetes.dra.model.ranking import ScoreName
+
+PATH = "/prioritize"
+
+
+class Prioritizer:
+    """Rates nodes by a score."""
+
+    def __init__(self, fleet: PublishedFleet, score: ScoreName) -> None:
+        self._fleet, self._score = fleet, score
+
+    async def answer(self, body: bytes) -> Answer:
+        """Answer a request. The list is empty for a pod about which there is no opinion."""
+        try:
+            request = decode_request(body)
+        except ValueError as error:
+            return text_answer(400, str(error))
+        return Answer(200, "application/json", encode_priorities(await self.priorities(request)))
+
+    async def priorities(self, request: PrioritizeRequest) -> dict[str, int]:
+        """Return the priorities of the nodes. Empty if the pod needs no device, or its needs are not understood."""
+        pod = request.pod
+        if not self._fleet.ready:
+            return {}
+        claims = await self._fleet.claims_of(pod)
+        if claims is None:
+            log.info("no priorities for %s: its claim is not known yet", pod)
+            return {}
+        try:
+            demand = pod_demand(pod, claims, self._fleet.classes.items)
+        except UnknownRequestError as error:
+            log.info("no priorities for %s: %s", pod, error)
+            return {}
+        if not demand.requests:
+            return {}
+        return node_priorities(self._fleet.nodes(request.nodes), demand, self._score)
