@@ -15,6 +15,7 @@ from aliquot.kubernetes.manifests.values import (
     CONTROLLER,
     DASHBOARD,
     DEVICES,
+    EXTENDER,
     NAMES_BESIDE_OPERATOR,
     WEBHOOK,
     Object,
@@ -52,6 +53,8 @@ VALUES = Values(
     dra_driver="{{ .Values.dra.driver }}",
     dra_score="{{ .Values.dra.score }}",
     dra_mode_changes="{{ .Values.dra.modeChanges }}",
+    extender_score="{{ .Values.dra.extender.score }}",
+    extender_certificates='{{ ternary "/extender-certificate" "" (ne .Values.dra.extender.tlsSecret "") }}',
     certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
 )  # fmt: skip
 
@@ -62,7 +65,6 @@ TOOLKIT = toolkit.DriverToolkit(
 MANAGED = ".Values.webhook.certManager.enabled"
 CERTIFICATE = f"{WEBHOOK}-cert-manager"
 """The Secret of cert-manager's certificate. The controller's own certificate is in another Secret."""
-_MOUNTED = "volumeMounts: [{name: certificate, mountPath: /webhook-certificate, readOnly: true}]"
 _POD: Path = ("spec", "template", "spec")
 _CONTAINER: Path = (*_POD, "containers", 0)
 _PULL = "{{ .Values.image.pullPolicy }}"
@@ -95,9 +97,24 @@ def _controller(item: Object, text: Text) -> None:
     _block(container, "resources", ".Values.controller.resources", text)
     _pull_secrets(pod, text)
     here = f"and .Values.devices.enabled {MANAGED}"
-    _given(container, "securityContext", here, _MOUNTED, text)
-    volume = f"volumes: [{{name: certificate, secret: {{secretName: {CERTIFICATE}}}}}]"
-    _given(pod, "containers", here, volume, text)
+    secret = "and .Values.dra.extender.enabled .Values.dra.extender.tlsSecret"
+    either = f"or ({here}) ({secret})"
+    mounts = (
+        (here, "- {name: certificate, mountPath: /webhook-certificate, readOnly: true}"),
+        (secret, "- {name: extender-certificate, mountPath: /extender-certificate, readOnly: true}"),
+    )
+    volumes = (
+        (here, f"- {{name: certificate, secret: {{secretName: {CERTIFICATE}}}}}"),
+        (secret, "- {name: extender-certificate, secret: {secretName: '{{ .Values.dra.extender.tlsSecret }}'}}"),
+    )
+    for target, before, key, rows in (
+        (container, "securityContext", "volumeMounts", mounts),
+        (pod, "containers", "volumes", volumes),
+    ):
+        lines = [f"{{{{- if {either} }}}}", f"{key}:"]
+        lines += [line for condition, row in rows for line in (f"{{{{- if {condition} }}}}", row, "{{- end }}")]
+        for line in (*lines, "{{- end }}"):
+            insert_before(target, (before,), text.line(line))
     insert_before(item["spec"], ("replicas",), text.line("replicas: {{ .Values.controller.replicas }}"))
     del item["spec"]["replicas"]
 
@@ -155,6 +172,14 @@ def _reached(item: Object, text: Text) -> None:
     _given(spec, "ingress", f"{value}.egress", f"egress: {{{{ toJson {value}.egress }}}}", text)
 
 
+def _reached_by_all(item: Object, text: Text) -> None:
+    """Restrict the clients of the extender as those of the webhooks: both are parts of the control plane."""
+    value = ".Values.networkPolicy.webhookFrom"
+    (rule,) = (each for each in item["spec"]["ingress"] if not isinstance(each, str))
+    for line in (f"{{{{- if {value} }}}}", f"from: {{{{ toJson {value} }}}}", "{{- end }}"):
+        rule[text.line(line)] = None
+
+
 def _devices(item: Object, text: Text) -> None:
     pod, container = _at(item, _POD), _at(item, _CONTAINER)
     container["imagePullPolicy"] = _PULL
@@ -205,6 +230,7 @@ _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
     ("NetworkPolicy", CLAIMS): _reached,
     ("NetworkPolicy", CONTROLLER): _reached,
     ("NetworkPolicy", DEVICES): _reached,
+    ("NetworkPolicy", EXTENDER): _reached_by_all,
     ("DaemonSet", toolkit.NAME): _driver,
     (webhooks.VALIDATING, WEBHOOK): _webhooks,
     (webhooks.MUTATING, WEBHOOK): _webhooks,

@@ -40,6 +40,14 @@ dra:
   score: fragmentation
   # whether a claim may change the MIG mode of an idle GPU: never, without-reset (Hopper and later) or any
   modeChanges: without-reset
+  # the controller rates nodes for kube-scheduler, whose configuration must name it; docs/howto/dra.md. A cluster with
+  # 10,000 GPUs needs 100 MiB more in controller.resources
+  extender:
+    enabled: false
+    # which nodes are preferred: fragmentation, keep-whole-gpus or first-fit
+    score: fragmentation
+    # Secret with tls.crt and tls.key; empty: a certificate that the scheduler cannot verify
+    tlsSecret: ""
 
 migManager:
   enabled: true
@@ -234,6 +242,7 @@ def schema() -> dict[str, Any]:
             driver={"type": "string", "minLength": 1, "maxLength": 63},
             score={"enum": list(get_args(ScoreName))},
             modeChanges={"enum": list(get_args(ModeChanges))},
+            extender=_section(enabled=flag, score={"enum": list(get_args(ScoreName))}, tlsSecret=text),
         ),
         migManager=_manager(),
         driver=_section(enabled=flag),

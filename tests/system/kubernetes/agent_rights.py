@@ -290,6 +290,10 @@ USES: dict[tuple[str, str], dict[str, Callable[[Environment, ApiUser], Answer]]]
     },
     (CONTROLLER, "nodes"): _reads("/api/v1/nodes", OWN_NODE)
     | {"patch": lambda _, client: patch_node(client, OWN_NODE, FIRST_REQUEST)},
+    **{
+        (CONTROLLER, plural): {verb: use for verb, use in _reads(f"{CLAIMS}/{plural}", "x").items() if verb != "get"}
+        for plural in ("resourceclaims", "resourceslices", "deviceclasses")
+    },
     (CONTROLLER, "pods"): {
         "list": lambda _, client: client.ask("GET", f"/api/v1/pods?{UNBOUND}"),
         "watch": lambda _, client: client.ask("GET", f"/api/v1/pods?{UNBOUND}&{WATCH}"),

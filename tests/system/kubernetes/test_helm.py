@@ -316,6 +316,30 @@ def test_claims_are_not_read_until_a_value_allows_them() -> None:
     assert may_read(rendered({"allocation": "dra"})) == ["aliquot-agent-claims"]
 
 
+def test_the_extender_has_its_rights_its_port_and_a_certificate_if_there_is_one() -> None:
+    assert not [key for key in rendered({}) if "extender" in key[1]]
+    found = rendered({"dra": {"extender": {"enabled": True, "score": "first-fit"}}})
+    assert found["ConfigMap", "aliquot-extender", "gpu-operator"]["data"] == {
+        "port": "8444",
+        "score": "first-fit",
+        "cert-dir": "",
+    }
+    kinds = {key[0] for key in found if "extender" in key[1]}
+    assert kinds == {"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Service", "NetworkPolicy"}
+    pod = found["Deployment", "aliquot-controller", "gpu-operator"]["spec"]["template"]["spec"]
+    assert "volumes" not in pod
+    given = {"dra": {"extender": {"enabled": True, "tlsSecret": "mine"}}}
+    both = {"devices": {"enabled": True}, "webhook": {"certManager": {"enabled": True}}}
+    for values, secrets in ((given, ["mine"]), (given | both, ["aliquot-webhook-cert-manager", "mine"])):
+        found = rendered(values)
+        pod = found["Deployment", "aliquot-controller", "gpu-operator"]["spec"]["template"]["spec"]
+        assert [each["secret"]["secretName"] for each in pod["volumes"]] == secrets
+        paths = {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+        assert found["ConfigMap", "aliquot-extender", "gpu-operator"]["data"]["cert-dir"] in paths
+    closed = rendered({"networkPolicy": {"enabled": False}, "dra": {"extender": {"enabled": True}}})
+    assert not [key for key in closed if key[0] == "NetworkPolicy"]
+
+
 @pytest.mark.parametrize("allocation", ["plugin", "dra"])
 @pytest.mark.parametrize("label", [None, "plugin", "dra", "unknown"])
 def test_each_node_has_one_of_the_two_agents(allocation: str, label: str | None) -> None:

@@ -37,12 +37,14 @@ EACH = sorted(
 )
 OPTIONAL = DEPLOY / "optional/evictions.yaml"
 WITH_CLAIMS = DEPLOY / "optional/claims.yaml"
+WITH_EXTENDER = DEPLOY / "optional/extender.yaml"
 REFUSALS = [(AGENT, each) for each in AGENT_MAY_NOT] + [(CONTROLLER, each) for each in CONTROLLER_MAY_NOT]
 
 
 def built(cluster: Cluster) -> Iterator[Environment]:
     """Provide one environment for all tests of this file: none depends on another."""
-    cluster_environment = Environment(cluster, [*manifests(), *manifests(OPTIONAL), *manifests(WITH_CLAIMS)])
+    optional = [item for folder in (OPTIONAL, WITH_CLAIMS, WITH_EXTENDER) for item in manifests(folder)]
+    cluster_environment = Environment(cluster, [*manifests(), *optional])
     cluster_environment.mark()
     # A real server takes a moment to follow new policies.
     judged = [*REFUSALS, *((AGENT, each) for each in EVICTIONS)]

@@ -25,12 +25,15 @@ def roles(
     certificate: bool = False,
     evictions: bool = False,
     claims: bool = False,
+    extender: bool = False,
 ) -> list[Object]:
     """Build a role and its binding for each place where an account has rights: those that it needs everywhere, those
-    for virtual machines, those for a certificate of its own, those for evictions, or those for ResourceClaims.
+    for virtual machines, those for a certificate of its own, those for evictions, those for ResourceClaims, or those of
+    the scheduler extender.
     """
     found: list[Object] = []
     more = {"devices": devices, "certificate": certificate, "evictions": evictions, "claims": claims}
+    more["extender"] = extender
     name = role_name(account_name, **more)
     for scope in (CLUSTER, OWN, DEFAULT):
         if rules := rights.rights_of(account_name, scope, **more):
@@ -40,7 +43,13 @@ def roles(
 
 
 def role_name(
-    account_name: str, *, devices: bool, certificate: bool = False, evictions: bool = False, claims: bool = False
+    account_name: str,
+    *,
+    devices: bool,
+    certificate: bool = False,
+    evictions: bool = False,
+    claims: bool = False,
+    extender: bool = False,
 ) -> str:
     if certificate:
         return f"{account_name}-certificate"
@@ -48,6 +57,8 @@ def role_name(
         return f"{account_name}-evictions"
     if claims:
         return f"{account_name}-claims"
+    if extender:
+        return f"{account_name}-extender"
     return f"{account_name}-devices" if devices and account_name != DEVICES else account_name
 
 

@@ -5,7 +5,7 @@ There are two folders, for containers and for VMs. Each is complete, and objects
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access, admission, agent, claim_agent, dashboard, webhooks, workload
+from aliquot.kubernetes.manifests import access, admission, agent, claim_agent, dashboard, extender, webhooks, workload
 from aliquot.kubernetes.manifests import admission_vms as admission_devices
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests import vm_agent as devices
@@ -102,10 +102,17 @@ def _optional(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
         claim_agent.daemon_set(values),
         metrics_service(CLAIMS, "claims", values),
     ]
+    rating = [
+        *access.roles(CONTROLLER, values, extender=True),
+        extender.config_map(values),
+        extender.service(values),
+    ]
     return {
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/claims": [(CONTAINERS, claims)],
         f"{OPTIONAL}/claims-network": [(CONTAINERS, [network_policy(CLAIMS, "claims", values)])],
+        f"{OPTIONAL}/extender": [(BOTH, rating)],
+        f"{OPTIONAL}/extender-network": [(BOTH, [extender.network_policy(values)])],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],
         f"{OPTIONAL}/servicemonitor": [(BOTH, [service_monitor(values)])],
     }
@@ -154,8 +161,9 @@ def controller_deployment(values: Values) -> Object:
         variables=[
             *workload.pod_field_variables(POD_NAME="metadata.name", POD_NAMESPACE="metadata.namespace"),
             *devices.variables(),
+            *extender.variables(),
         ],
-        ports={"http": values.port, "https": values.https_port},
+        ports={"http": values.port, "https": values.https_port, extender.PORT: values.extender_port},
     )
     return workload.deployment(container, values)
 

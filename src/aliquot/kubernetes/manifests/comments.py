@@ -8,7 +8,7 @@ from aliquot.kubernetes.manifests import rbac_dashboard as rights_dashboard
 from aliquot.kubernetes.manifests import vm_agent as devices
 from aliquot.kubernetes.manifests.agent import LABEL_AGENT_PATHS, PATHS
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, RbacRight
-from aliquot.kubernetes.manifests.values import Object
+from aliquot.kubernetes.manifests.values import EXTENDER, Object
 
 Path = tuple[str | int, ...]
 
@@ -62,6 +62,7 @@ def _conditions(right: RbacRight) -> dict[str, bool]:
         "certificate": right.certificate,
         "evictions": right.evictions,
         "claims": right.claims,
+        "extender": right.extender,
     }
 
 
@@ -80,6 +81,8 @@ def object_comments(item: Object) -> dict[Path, str]:
     if kind in ("ClusterRole", "Role") and people:
         scope = CLUSTER if kind == "ClusterRole" else OWN
         return {("rules", n): right.reason for n, right in enumerate(r for r in people if r.scope == scope)}
+    if kind == "NetworkPolicy" and meta["name"] == EXTENDER:
+        return {("spec", "ingress", 0): "the scheduler calls from an address that no selector matches"}
     if kind == "NetworkPolicy":
         return _NETWORK.get(meta["labels"]["app.kubernetes.io/component"], {})
     known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])

@@ -117,9 +117,12 @@ def rights_of(
     certificate: bool = False,
     evictions: bool = False,
     claims: bool = False,
+    extender: bool = False,
 ) -> tuple[RbacRight, ...]:
     """Return the rows of an account: those that it needs everywhere, those for VMs, those for a certificate that the
-    controller creates, those for evictions, or those for ResourceClaims.
+    controller creates, those for evictions, those for ResourceClaims, or those of the scheduler extender.
     """
-    wanted = (account_name, scope, devices, certificate, evictions, claims)
-    return tuple(r for r in RIGHTS if (r.account, r.scope, r.devices, r.certificate, r.evictions, r.claims) == wanted)
+    wanted = (account_name, scope, devices, certificate, evictions, claims, extender)
+    return tuple(
+        r for r in RIGHTS if (r.account, r.scope, r.devices, r.certificate, r.evictions, r.claims, r.extender) == wanted
+    )

@@ -1,9 +1,9 @@
-"""Rights of an agent that prepares ResourceClaims and publishes ResourceSlices."""
+"""Rights of an agent that prepares ResourceClaims and publishes ResourceSlices, and of the scheduler extender."""
 
 from __future__ import annotations
 
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, READ, RbacRight
-from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT
+from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER
 
 GROUP = "resource.k8s.io"
 
@@ -35,5 +35,13 @@ CLAIM_RIGHTS = (
         "publish the devices of its node",
         narrowed="slices of its own node",
         claims=True,
+    ),
+    *(
+        RbacRight(CONTROLLER, CLUSTER, GROUP, plural, ("list", "watch"), reason, extender=True)
+        for plural, reason in (
+            ("resourceslices", "rate the nodes that the scheduler may choose, by what they publish"),
+            ("resourceclaims", "know what a pod requests, and which devices are allocated"),
+            ("deviceclasses", "know the devices that a class stands for"),
+        )
     ),
 )  # fmt: skip

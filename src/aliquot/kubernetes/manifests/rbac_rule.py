@@ -28,5 +28,7 @@ class RbacRight(msgspec.Struct, frozen=True):
     """Only in installations for VMs whose controller creates the webhooks' certificate."""
     claims: bool = False
     """Only in installations whose agents prepare ResourceClaims."""
+    extender: bool = False
+    """Only in installations whose controller rates nodes for the scheduler."""
     evictions: bool = False
     """Only in installations whose administrator lets agents evict pods."""

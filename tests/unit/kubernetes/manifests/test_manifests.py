@@ -146,7 +146,8 @@ def test_the_devices_agent_sees_the_host_as_configured() -> None:
 def test_the_controller_serves_machines_where_its_map_says_so() -> None:
     # Its pod is the same in both folders. Only one of them contains the ConfigMap.
     entries = one("Deployment", "aliquot-controller")["spec"]["template"]["spec"]["containers"][0]["env"]
-    found = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "configMapKeyRef" in e["valueFrom"]}
+    every = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "configMapKeyRef" in e["valueFrom"]}
+    found = {name: each for name, each in every.items() if each["name"] != "aliquot-extender"}
     assert found.keys() <= {option.env for option in CONTROLLER.options}
     data = one("ConfigMap", "aliquot-devices", MACHINES)["data"]
     assert {each["key"] for each in found.values()} == data.keys()
@@ -157,6 +158,18 @@ def test_the_controller_serves_machines_where_its_map_says_so() -> None:
     assert {p["name"]: str(p["containerPort"]) for p in ports}[service["ports"][0]["targetPort"]] == data[
         "webhook-port"
     ]
+
+
+def test_the_controller_serves_the_extender_where_its_map_says_so() -> None:
+    container = one("Deployment", "aliquot-controller")["spec"]["template"]["spec"]["containers"][0]
+    refs = {e["name"]: e["valueFrom"].get("configMapKeyRef", {}) for e in container["env"]}
+    found = {name: each for name, each in refs.items() if each.get("name") == "aliquot-extender"}
+    assert found.keys() <= {option.env for option in CONTROLLER.options}
+    assert all(each["optional"] for each in found.values())
+    data = one("ConfigMap", "aliquot-extender")["data"]
+    assert {each["key"] for each in found.values()} == data.keys()
+    target = one("Service", "aliquot-extender")["spec"]["ports"][0]["targetPort"]
+    assert {p["name"]: str(p["containerPort"]) for p in container["ports"]}[target] == data["port"]
 
 
 def test_mounts_and_volumes_belong_together() -> None:

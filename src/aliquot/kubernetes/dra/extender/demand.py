@@ -116,7 +116,7 @@ class EqualAttribute(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """Everything that a pod still needs, in the order in which the scheduler allocates it."""
+    """All devices that a pod still needs, in the order in which the scheduler allocates it."""
 
     requests: tuple[NeededChoice, ...] = ()
     constraints: tuple[EqualAttribute, ...] = ()

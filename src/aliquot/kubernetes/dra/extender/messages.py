@@ -1,4 +1,4 @@
-"""What kube-scheduler sends to an extender, and the answer (``k8s.io/kube-scheduler/extender/v1``).
+"""Messages between kube-scheduler and an extender (``k8s.io/kube-scheduler/extender/v1``).
 
 The outer names are Go's field names, since these types have no JSON names of their own.
 """

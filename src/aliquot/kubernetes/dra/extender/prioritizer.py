@@ -25,7 +25,7 @@ class Prioritizer:
         self._fleet, self._score = fleet, score
 
     async def answer(self, body: bytes) -> Answer:
-        """Answer a request. The list is empty for a pod about which there is no opinion."""
+        """Answer a request. The list is empty for a pod whose nodes are not rated."""
         try:
             request = decode_request(body)
         except ValueError as error:

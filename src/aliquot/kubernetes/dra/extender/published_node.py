@@ -47,7 +47,7 @@ class PlacedDevice(msgspec.Struct, frozen=True):
 
 
 class PublishedNode:
-    """What a node publishes, and what of it is allocated. It never changes."""
+    """The published devices of a node, and those of them that are allocated. It never changes."""
 
     def __init__(self, slices: Iterable[ResourceSlice], allocated: Collection[tuple[str, str]]) -> None:
         """Read the slices of a node. ``allocated`` are drivers and names of devices."""

@@ -1,4 +1,4 @@
-"""What a pod needs, from its claims and its extended resources."""
+"""The devices that a pod needs, from its claims and its extended resources."""
 
 from __future__ import annotations
 

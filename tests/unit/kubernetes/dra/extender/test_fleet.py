@@ -162,6 +162,19 @@ def test_what_is_not_a_request_is_refused_in_words(body: bytes) -> None:
     play(story)
 
 
+def test_no_request_forges_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.sync()
+        forged = {**BY_CLAIM, "metadata": {"name": "p\nlevel=error\x1b[2J", "namespace": "team"}}
+        assert await bench.ask(forged) == {}
+
+    with caplog.at_level("INFO"):
+        play(story)
+    assert [record.getMessage() for record in caplog.records] == [
+        "no priorities for pod team/p?level=error?[2J: its claim is not known yet"
+    ]
+
+
 def test_many_changed_nodes_are_read_in_the_background() -> None:
     async def story(bench: Bench) -> None:
         names = [f"m{n}" for n in range(40)]
