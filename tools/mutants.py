@@ -44,6 +44,7 @@ DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
 DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
 CLAIMS = ("tests/unit/kubernetes/dra/agent/test_preparer.py",)
 DRA_CHECK = ("tests/system/cli/test_dra_findings.py",)
+PRIORITIES = ("tests/laws/oracle/test_dra_priorities.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -1017,6 +1018,41 @@ MUTANTS = {
         " or not lasting <= _devices(state)",
         "",
         DRA_WRITES,
+    ),
+    "extender-order": Mutant(
+        "extender: the node that loses the most is preferred",
+        "kubernetes/dra/extender/priorities.py",
+        "enumerate(sorted(set(costs.values())))",
+        "enumerate(sorted(set(costs.values()), reverse=True))",
+        PRIORITIES,
+    ),
+    "extender-after": Mutant(
+        "extender: a second device costs as if the first had not been taken",
+        "kubernetes/dra/extender/published_node.py",
+        "masks[each.gpu] = room.mask | each.device.mask",
+        "masks[each.gpu] = room.mask",
+        PRIORITIES,
+    ),
+    "extender-taint": Mutant(
+        "extender: a device that is about to be removed counts as free",
+        "kubernetes/dra/extender/published_node.py",
+        "            and tolerated(each.device.taints, needed.tolerations)\n",
+        "",
+        ("tests/unit/kubernetes/dra/extender/test_published_node.py",),
+    ),
+    "extender-selector": Mutant(
+        "extender: of a selector that it does not understand it takes the part that it does",
+        "kubernetes/dra/extender/selectors.py",
+        "if position == len(expression):",
+        "if conditions:",
+        ("tests/unit/kubernetes/dra/extender/test_demand.py",),
+    ),
+    "extender-claim": Mutant(
+        "extender: a device stays taken after its claim",
+        "kubernetes/dra/extender/fleet.py",
+        "self._count(before, -1)",
+        "self._count((), -1)",
+        ("tests/unit/kubernetes/dra/extender/test_fleet.py",),
     ),
     "claims-hold": Mutant(
         "claims: a prepared ResourceClaim holds nothing for other programs",

@@ -9,8 +9,9 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from support.cluster import RealCluster
 from support.cluster_real import assets
@@ -27,8 +28,8 @@ def component(name: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def scheduler(cluster: RealCluster, program: Path) -> Iterator[Path]:
-    """Run kube-scheduler inside the block. Yields the path of its log."""
+def scheduler(cluster: RealCluster, program: Path, more: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    """Run kube-scheduler inside the block, with ``more`` in its configuration. Yields the path of its log."""
     configuration = cluster.folder / "kube-scheduler.json"
     settings = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -38,6 +39,7 @@ def scheduler(cluster: RealCluster, program: Path) -> Iterator[Path]:
         "podInitialBackoffSeconds": 1,
         "podMaxBackoffSeconds": 1,
         "percentageOfNodesToScore": 100,
+        **(more or {}),
     }
     configuration.write_text(json.dumps(settings))
     with _running(cluster.folder, program, [f"--config={configuration}", "--secure-port=0"]) as log:

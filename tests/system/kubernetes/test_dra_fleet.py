@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aliquot.kubernetes.dra.model.naming import NVIDIA_DRIVER, DriverNaming
 from support.cluster import RealCluster
+from support.cluster_components import component, controller_manager, scheduler
 from support.draallocator import allocated_devices
+from support.draextender import extender, scheduler_settings
 from support.drafleet import FleetNode, classes
 from support.factory import inventory
 from support.selection import dice
+from system.kubernetes.agent_rights import CONTROLLER, DEPLOY, NS, manifests
 
 JSON = dict[str, Any]
 RESOURCES = "/apis/resource.k8s.io/v1"
@@ -58,6 +62,32 @@ class RealFleet:
         resources = {"limits": {f"nvidia.com/mig-{profile}": "1"}}
         spec = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
         self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+    def placed(self, name: str, profile: str) -> str:
+        """Create a pod, return the node that it got, and publish what is left."""
+        self.create(name, profile)
+        self.cluster.wait(lambda: self.cluster.get(f"{PODS}/{name}")["spec"].get("nodeName"), "the node", 30)
+        self.publish(self.allocated())
+        return str(self.cluster.get(f"{PODS}/{name}")["spec"]["nodeName"])
+
+
+def test_the_extender_chooses_the_node_with_the_rights_of_the_manifests(real_cluster: RealCluster) -> None:
+    """Alone, the scheduler prefers the emptiest node, and no 4g and 3g would be on one GPU."""
+    programs = [component(name) for name in ("kube-scheduler", "kube-controller-manager")]
+    if None in programs:
+        pytest.skip("no kube-scheduler and kube-controller-manager beside kube-apiserver")
+    real_cluster.apply([*manifests(), *manifests(DEPLOY / "optional/extender.yaml")])
+    nodes = [FleetNode(f"n{n}", inventory("a100-sxm4-40gb", enabled=True), DriverNaming()) for n in range(3)]
+    fleet = RealFleet(real_cluster, nodes)
+    with (
+        extender(real_cluster.kubeconfig(NS, CONTROLLER)) as serving,
+        scheduler(real_cluster, programs[0] or Path(), scheduler_settings(serving.server.port)),
+        controller_manager(real_cluster, programs[1] or Path()),
+    ):
+        real_cluster.wait(lambda: serving.fleet.ready, "the extender", 30)
+        found = [fleet.placed(f"p{n}", profile) for n, profile in enumerate(("4g.20gb", "3g.20gb") * 3)]
+    assert found[0::2] == found[1::2]
+    assert len(set(found)) == 3
 
 
 @pytest.mark.long(about=["src/aliquot/kubernetes/dra/model"])
