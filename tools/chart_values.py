@@ -41,7 +41,7 @@ dra:
   # whether a claim may change the MIG mode of an idle GPU: never, without-reset (Hopper and later) or any
   modeChanges: without-reset
   # the controller rates nodes for kube-scheduler, whose configuration must name it; docs/howto/dra.md. A cluster with
-  # 10,000 GPUs needs 100 MiB more in controller.resources
+  # 10,000 GPUs needs 170 MiB more in controller.resources
   extender:
     enabled: false
     # which nodes are preferred: fragmentation, keep-whole-gpus or first-fit

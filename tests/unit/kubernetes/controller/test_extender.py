@@ -49,7 +49,7 @@ def play(story: Callable[[Extender], None], certificates: str = "") -> None:
         extender.fleet.claims.apply(FullList((), "1"))
         extender.fleet.classes.apply(FullList(CLASSES, "1"))
         extender.fleet.slices.apply(FullList(published("n1"), "1"))
-        parts = (extender.fleet._read_changed(), extender._serve(), extender._keep_certified())
+        parts = (extender.fleet.read_changed(), extender._serve(), extender._keep_certified())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.to_thread(story, extender)

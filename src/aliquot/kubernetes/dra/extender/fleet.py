@@ -54,7 +54,7 @@ class PublishedFleet:
         """Follow the objects until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.follow(api))
-            group.create_task(self._read_changed())
+            group.create_task(self.read_changed())
 
     @property
     def ready(self) -> bool:
@@ -84,7 +84,8 @@ class PublishedFleet:
                 return None
             await wait_for_event(self._claim_seen, left)
 
-    async def _read_changed(self) -> None:
+    async def read_changed(self) -> None:
+        """Read changed nodes, until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()

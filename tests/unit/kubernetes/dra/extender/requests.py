@@ -37,12 +37,14 @@ def pod(limits: dict[str, str] | None = None, **more: Any) -> ScheduledPod:
     return decode(msgspec.json.encode(raw_pod(limits, **more)), ScheduledPod)
 
 
-def claim(*requests: JSON, held: Collection[str] = (), node: str = "n1", **devices: Any) -> RequestedClaim:
-    """Return claim ``c``. It is allocated if it holds devices."""
+def claim(
+    *requests: JSON, held: Collection[str] = (), node: str = "n1", name: str = "c", **devices: Any
+) -> RequestedClaim:
+    """Return a claim. It is allocated if it holds devices."""
     results = [{"request": "r", "driver": NAMING.driver, "pool": NAMING.pool(node), "device": name} for name in held]
     status = {"allocation": {"devices": {"results": results}}} if held else {}
     body = {
-        "metadata": {"name": "c", "namespace": "team", "uid": "u"},
+        "metadata": {"name": name, "namespace": "team", "uid": name},
         "spec": {"devices": {"requests": list(requests), **devices}},
         "status": status,
     }

@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
+from aliquot.kubernetes.dra.extender.demand import pod_demand
 from aliquot.kubernetes.dra.extender.fleet import PublishedFleet
 from aliquot.kubernetes.dra.extender.messages import decode_request
 from aliquot.kubernetes.dra.extender.prioritizer import Prioritizer
-from unit.kubernetes.dra.extender.requests import CLASSES, claim, exactly, published, raw_pod
+from support.selection import dice, samples
+from unit.kubernetes.dra.extender.requests import CLASSES, claim, exactly, pod, published, raw_pod
 
 NODES = ["n1", "n2", "n3"]
 SMALL = raw_pod({"nvidia.com/mig-1g.5gb": "1"})
@@ -29,7 +31,7 @@ class Bench:
     def __init__(self) -> None:
         self.fleet = PublishedFleet()
         self.prioritizer = Prioritizer(self.fleet, "fragmentation")
-        self.background = asyncio.create_task(self.fleet._read_changed())
+        self.background = asyncio.create_task(self.fleet.read_changed())
 
     async def sync(self) -> None:
         self.fleet.claims.apply(FullList((), "1"))
@@ -186,6 +188,36 @@ def test_many_changed_nodes_are_read_in_the_background() -> None:
         for _ in range(len(names)):
             await bench.idle()
         assert set((await bench.ask(SMALL, names)).values()) == {10}
+
+    play(story)
+
+
+def test_after_any_history_it_knows_what_a_new_one_knows() -> None:
+    """Slices of two nodes come, change and go, and claims on their devices."""
+    random = dice("extender histories")
+    demands = [pod_demand(pod({f"nvidia.com/mig-{profile}": "1"}), (), CLASSES) for profile in ("1g.5gb", "3g.20gb")]
+    states = [(), ("gpu-0-mig-3g20gb-9-4",), ("gpu-0-mig-1g5gb-19-6", "gpu-0-mig-1g5gb-19-5")]
+    slices = {(node, state): published(node, allocated=state) for node in NODES for state in states}
+
+    def known(fleet: PublishedFleet) -> list[Any]:
+        found = fleet.nodes(NODES).values()
+        return [None if each is None else [each.cost(demand, "fragmentation") for demand in demands] for each in found]
+
+    async def story(bench: Bench) -> None:
+        await bench.sync()
+        for _ in range(samples(240)):
+            node, state = random.choice(NODES), random.choice(states)
+            change = random.choice((ObjectChanged, ObjectChanged, ObjectDeleted))
+            if random.random() < 0.5:
+                for part in slices[node, state]:
+                    bench.fleet.slices.apply(change(part))
+            else:
+                changed = claim(exactly("1g.5gb"), held=state, node=node, name=random.choice("ab"))
+                bench.fleet.claims.apply(change(changed))
+            fresh = PublishedFleet()
+            fresh.slices.apply(FullList(bench.fleet.slices.items, "1"))
+            fresh.claims.apply(FullList(bench.fleet.claims.items, "1"))
+            assert known(bench.fleet) == known(fresh)
 
     play(story)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from aliquot.kubernetes.dra.extender.demand import pod_demand
@@ -78,6 +80,22 @@ def test_the_first_alternative_is_preferred_on_every_node() -> None:
     demand = pod_demand(pod(), (claim(several),), CLASSES)
     nodes = {"used": node("gpu-0-mig-1g5gb-19-6"), "empty": node(), "full": node(*FULL), "none": None}
     assert node_priorities(nodes, demand, "fragmentation") == {"used": 9, "empty": 10, "full": 0, "none": 0}
+
+
+def test_a_search_without_end_is_given_up() -> None:
+    eight = published(inventory=factory.inventory(f"{A100}*8", enabled=True))
+    began = time.process_time()
+    assert cost(node(slices=eight), exactly("1g.5gb", "a", count=8), exactly("7g.40gb", "b", count=8)) is None
+    assert time.process_time() - began < 2
+
+
+def test_a_node_keeps_few_costs() -> None:
+    here = node()
+    for count in range(1, 33):
+        for profile in ("1g.5gb", "2g.10gb", "3g.20gb"):
+            cost(here, exactly(profile, count=count))
+    assert len(here._costs) <= 64
+    assert cost(here, exactly("1g.5gb")) == cost(node(), exactly("1g.5gb"))
 
 
 def test_more_than_ten_costs_share_the_lowest_priority() -> None:
