@@ -2,10 +2,10 @@
 
 Usage: KUBEBUILDER_ASSETS=FOLDER python benchmarks/dra_nodes.py [--arrivals N] [--seeds 1,2] [--policies full,...]
 
-13 nodes of 8 GPUs (A100-40GB), load 0.9, Poisson arrivals, profiles and lives of the tasks for part of a GPU in the
-held-out half of the Alibaba trace, lives clipped to 30 s .. 1 day. A refused pod is lost. Each policy begins in the
-state that it reaches after 4,000 simulated arrivals, and then gets the same arrivals. Time is virtual: the scheduler
-decides one pod after the other, as fast as it can. CPU and memory of the nodes are ample.
+13 nodes of 8 GPUs (A100-40GB), load 0.9, Poisson arrivals. Profiles and lives are those of the tasks for part of a GPU
+in the held-out half of the Alibaba trace, lives clipped to 30 s .. 1 day. A refused pod is lost. Each policy begins in
+the state that it reaches after 4,000 simulated arrivals, and then gets the same arrivals. Time is virtual: the
+scheduler decides one pod after the other, as fast as it can. CPU and memory of the nodes are ample.
 """
 
 from __future__ import annotations
