@@ -5,7 +5,7 @@ Usage: KUBEBUILDER_ASSETS=FOLDER python benchmarks/dra_nodes.py [--arrivals N] [
 13 nodes of 8 GPUs (A100-40GB), load 0.9, Poisson arrivals. Profiles and lives are those of the tasks for part of a GPU
 in the held-out half of the Alibaba trace, lives clipped to 30 s .. 1 day. A refused pod is lost. Each policy begins in
 the state that it reaches after 4,000 simulated arrivals, and then gets the same arrivals. Time is virtual: the
-scheduler decides one pod after the other, as fast as it can. CPU and memory of the nodes are ample.
+scheduler decides one pod after the other, as fast as it can. No node is short of CPUs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"
 NAMING = DriverNaming(NVIDIA_DRIVER)
 POLICIES = ("full", "agent", "extender")
-SIZE = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
+SIZE = {"cpu": "128", "memory": "4Ti", "pods": "1000"}
+"""A pod requests one CPU for each memory slice, so that half of the CPUs suffice for all GPUs of a node."""
 
 
 class Arrival(NamedTuple):
@@ -220,7 +221,8 @@ class Fleet:
         """Create a pod. Return whether the scheduler bound it."""
         self.end(arrival.at)
         name = f"p{number}"
-        resources = {"limits": {f"nvidia.com/mig-{arrival.profile}": "1"}}
+        cpu = str(size(arrival.profile))
+        resources = {"limits": {f"nvidia.com/mig-{arrival.profile}": "1"}, "requests": {"cpu": cpu}}
         spec = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
         began = time.monotonic()
         self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})

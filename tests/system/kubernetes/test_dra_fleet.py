@@ -57,15 +57,15 @@ class RealFleet:
                     path = f"{RESOURCES}/resourceslices/{one['metadata']['name']}"
                     self.cluster.must("PUT", path, {**self.cluster.get(path), "spec": one["spec"]})
 
-    def create(self, name: str, profile: str) -> None:
+    def create(self, name: str, profile: str, cpu: str = "0") -> None:
         """Create a pod that wants an extended resource."""
-        resources = {"limits": {f"nvidia.com/mig-{profile}": "1"}}
+        resources = {"limits": {f"nvidia.com/mig-{profile}": "1"}, "requests": {"cpu": cpu}}
         spec = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
         self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
     def placed(self, name: str, profile: str) -> str:
-        """Create a pod, return the node that it got, and publish what is left."""
-        self.create(name, profile)
+        """Create a pod that fills an eighth of a node's CPUs, return its node, and publish what is left."""
+        self.create(name, profile, "8")
         self.cluster.wait(lambda: self.cluster.get(f"{PODS}/{name}")["spec"].get("nodeName"), "the node", 30)
         self.publish(self.allocated())
         return str(self.cluster.get(f"{PODS}/{name}")["spec"]["nodeName"])
