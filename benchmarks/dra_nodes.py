@@ -118,16 +118,14 @@ class Simulated:
         while self.running and self.running[0][0] <= arrival.at:
             _, node, gpu, profile, start = heapq.heappop(self.running)
             self.masks[node][gpu] &= ~mask_of(profile, start)
-        pods = [0] * NODES
-        for _, node, *_ in self.running:
-            pods[node] += 1
+        cpus = [sum(mask.bit_count() for mask in gpus) for gpus in self.masks]
         found = []
         for node in range(NODES):
             best = self._in_node(node, arrival.profile)
             if best is not None:
                 cost, gpu, start = best
                 rank = cost if self.policy == "extender" else 0
-                found.append((rank, pods[node], self.draw.random(), node, gpu, start))
+                found.append((rank, cpus[node], self.draw.random(), node, gpu, start))
         if found:
             *_, node, gpu, start = min(found)
             self.masks[node][gpu] |= mask_of(arrival.profile, start)
@@ -172,8 +170,11 @@ class Fleet:
             result = {"request": "gpu", "driver": NVIDIA_DRIVER, "pool": pool, "device": device}
             status = {"allocation": {"devices": {"results": [result]}}}
             self.cluster.must("PATCH", f"{CLAIMS}/{name}/status", {"status": status})
+            spec = self._spec(profile) | {"nodeName": self.nodes[node].name}
+            del spec["containers"][0]["resources"]["limits"]  # the claim is the one above
+            self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})
             self.allocated[node].add(device)
-            heapq.heappush(self.running, (end, "", name, node, device))
+            heapq.heappush(self.running, (end, name, name, node, device))
         for place, fleet_node in enumerate(self.nodes):
             fleet_node.published = self._slices(place)
             for one in fleet_node.published:
@@ -204,8 +205,7 @@ class Fleet:
         gone, changed = [], set()
         while self.running and self.running[0][0] <= now:
             _, pod, claim, node, device = heapq.heappop(self.running)
-            if pod:
-                self.cluster.must("DELETE", f"{PODS}/{pod}?gracePeriodSeconds=0")
+            self.cluster.must("DELETE", f"{PODS}/{pod}?gracePeriodSeconds=0")
             self.cluster.must("DELETE", f"{CLAIMS}/{claim}")
             if self.cluster.request("GET", f"{CLAIMS}/{claim}").status == 200:
                 self.cluster.request("PATCH", f"{CLAIMS}/{claim}", {"metadata": {"finalizers": None}})
@@ -221,11 +221,8 @@ class Fleet:
         """Create a pod. Return whether the scheduler bound it."""
         self.end(arrival.at)
         name = f"p{number}"
-        cpu = str(size(arrival.profile))
-        resources = {"limits": {f"nvidia.com/mig-{arrival.profile}": "1"}, "requests": {"cpu": cpu}}
-        spec = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
         began = time.monotonic()
-        self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+        self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": self._spec(arrival.profile)})
         pod = self._until(lambda: self._decided(name))
         self.waits.append(time.monotonic() - began)
         node = pod["spec"].get("nodeName")
@@ -240,6 +237,11 @@ class Fleet:
         heapq.heappush(self.running, (arrival.end, name, claim, place, row["device"]))
         self.publish(place)
         return True
+
+    @staticmethod
+    def _spec(profile: str) -> JSON:
+        resources = {"limits": {f"nvidia.com/mig-{profile}": "1"}, "requests": {"cpu": str(size(profile))}}
+        return {"containers": [{"name": "c", "image": "none", "resources": resources}]}
 
     def _decided(self, name: str) -> JSON | None:
         pod: JSON = self.cluster.get(f"{PODS}/{name}")
