@@ -137,7 +137,8 @@ networkPolicy:
   # clients of metrics, as in a NetworkPolicy (from); by default the pods of the namespace monitoring
   metricsFrom:
   - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}
-  # clients of webhooks and capacity; if empty, all. The list must include the API server's address
+  # clients of webhooks, capacity and the scheduler extender; if empty, all. The list must include the addresses of the
+  # API server and, with the extender, of kube-scheduler
   webhookFrom: []
   # destinations of the pods (egress), for example only the API server's address; if empty, all
   egress: []
