@@ -63,9 +63,14 @@ class RealFleet:
         spec = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
         self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
-    def placed(self, name: str, profile: str) -> str:
+    def placed(self, name: str, profile: str = "", template: str = "") -> str:
         """Create a pod that fills an eighth of a node's CPUs, return its node, and publish what is left."""
-        self.create(name, profile, "8")
+        if template:
+            container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "8"}}}
+            spec = {"containers": [container], "resourceClaims": [{"name": "g", "resourceClaimTemplateName": template}]}
+            self.cluster.must("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+        else:
+            self.create(name, profile, "8")
         self.cluster.wait(lambda: self.cluster.get(f"{PODS}/{name}")["spec"].get("nodeName"), "the node", 30)
         self.publish(self.allocated())
         return str(self.cluster.get(f"{PODS}/{name}")["spec"]["nodeName"])
@@ -79,14 +84,17 @@ def test_the_extender_chooses_the_node_with_the_rights_of_the_manifests(real_clu
     real_cluster.apply([*manifests(), *manifests(DEPLOY / "optional/extender.yaml")])
     nodes = [FleetNode(f"n{n}", inventory("a100-sxm4-40gb", enabled=True), DriverNaming()) for n in range(3)]
     fleet = RealFleet(real_cluster, nodes)
+    request = {"name": "gpu", "exactly": {"deviceClassName": "mig-3g.20gb.aliquot.dev"}}
+    template = {"metadata": {"name": "half"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    real_cluster.must("POST", f"{RESOURCES}/namespaces/default/resourceclaimtemplates", template)
     with (
         extender(real_cluster.kubeconfig(NS, CONTROLLER)) as serving,
         scheduler(real_cluster, programs[0] or Path(), scheduler_settings(serving.server.port)),
         controller_manager(real_cluster, programs[1] or Path()),
     ):
         real_cluster.wait(lambda: serving.fleet.ready, "the extender", 30)
-        found = [fleet.placed(f"p{n}", profile) for n, profile in enumerate(("4g.20gb", "3g.20gb") * 3)]
-    assert found[0::2] == found[1::2]
+        found = [(fleet.placed(f"p{n}", "4g.20gb"), fleet.placed(f"q{n}", template="half")) for n in range(3)]
+    assert [first == second for first, second in found] == [True] * 3
     assert len(set(found)) == 3
 
 
