@@ -37,9 +37,9 @@ class PublishedFleet:
             relevant_part=lambda item: item.held,
             timing=timing,
         )
-        self.classes = Informer(DeviceClass, timing=timing)
+        self.classes = Informer(DeviceClass, lambda _: self._work.set(), timing=timing)
         self._informers = InformerGroup(self.slices, self.claims, self.classes)
-        self._node_of: dict[str, str] = {}
+        self._place_of: dict[str, tuple[str, _Pool]] = {}
         self._slices_of: dict[str, set[str]] = {}
         self._pool_node: dict[_Pool, str] = {}
         self._held: dict[Key, _Held] = {}
@@ -112,17 +112,27 @@ class PublishedFleet:
     def _slices_changed(self, keys: set[Key]) -> None:
         for _, name in keys:
             found = self.slices.get(name)
-            before = self._node_of.pop(name, "")
-            if before:
-                self._slices_of[before].discard(name)
-                self._mark(before)
+            self._forget(name)
             if found is not None and found.spec.node_name:
-                node = found.spec.node_name
-                self._node_of[name] = node
+                node, pool = found.spec.node_name, (found.spec.driver, found.spec.pool.name)
+                self._place_of[name] = node, pool
                 self._slices_of.setdefault(node, set()).add(name)
-                self._pool_node[found.spec.driver, found.spec.pool.name] = node
+                self._pool_node[pool] = node
                 self._mark(node)
         self._work.set()
+
+    def _forget(self, name: str) -> None:
+        """Forget where a slice was, and its pool and node if it was their last one."""
+        if name not in self._place_of:
+            return
+        node, pool = self._place_of.pop(name)
+        self._mark(node)
+        left = self._slices_of[node]
+        left.discard(name)
+        if not any(self._place_of[other][1] == pool for other in left):
+            self._pool_node.pop(pool, None)
+        if not left:
+            del self._slices_of[node]
 
     def _claims_changed(self, keys: set[Key]) -> None:
         for namespace, name in keys:
@@ -142,5 +152,7 @@ class PublishedFleet:
             left = devices.pop(device, 0) + change
             if left > 0:
                 devices[device] = left
+            if not devices:
+                del self._allocated[pool]
             if pool in self._pool_node:
                 self._mark(self._pool_node[pool])

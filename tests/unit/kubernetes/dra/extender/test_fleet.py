@@ -50,6 +50,10 @@ class Bench:
         return {row["Host"]: row["Score"] for row in json.loads(answer.body)}
 
 
+def sizes(fleet: PublishedFleet) -> dict[str, int]:
+    return {name: len(value) for name, value in vars(fleet).items() if isinstance(value, dict | set)}
+
+
 def play(story: Callable[[Bench], Coroutine[None, None, None]]) -> None:
     async def run() -> None:
         bench = Bench()
@@ -98,6 +102,36 @@ def test_a_claim_that_is_known_before_its_slices_counts() -> None:
         bench.fleet.slices.apply(FullList((*published("n1"), *published("n2")), "1"))
         await bench.idle()
         assert await bench.ask(SMALL) == {"n1": 10, "n2": 0, "n3": 0}
+
+    play(story)
+
+
+@pytest.mark.parametrize("last", ["slices", "claims", "classes"])
+def test_it_rates_nodes_whichever_kind_is_read_last(last: str) -> None:
+    async def story(bench: Bench) -> None:
+        lists: dict[str, Any] = {"slices": (*published("n1"), *published("n2")), "claims": (), "classes": CLASSES}
+        for kind in sorted(lists, key=lambda kind: kind == last):
+            getattr(bench.fleet, kind).apply(FullList(lists[kind], "1"))
+            await bench.idle()
+        assert await bench.ask(SMALL) == {"n1": 10, "n2": 10, "n3": 0}
+
+    play(story)
+
+
+def test_nothing_is_kept_of_nodes_and_claims_that_are_gone() -> None:
+    async def story(bench: Bench) -> None:
+        await bench.sync()
+        empty = sizes(bench.fleet)
+        for number in range(5):
+            held = claim(exactly("3g.20gb"), held=HELD, node=f"m{number}")
+            bench.fleet.claims.apply(ObjectChanged(held))
+            for change in (ObjectChanged, ObjectDeleted):
+                for part in published(f"m{number}"):
+                    bench.fleet.slices.apply(change(part))
+            bench.fleet.claims.apply(ObjectDeleted(held))
+        await bench.idle()
+        await bench.idle()
+        assert sizes(bench.fleet) == empty
 
     play(story)
 
