@@ -28,6 +28,8 @@ _MOST_STEPS = 2000
 """Devices that are tried for one pod on one node. The scheduler would go on, but an answer must not be late."""
 _MOST_COSTS = 64
 """Costs that a node keeps: many pods of a cluster need the same."""
+_MOST_SLICES = 64
+"""Memory slices of a GPU. A device beyond has no place: any driver writes its attributes."""
 _Counts = dict[str, int]
 
 
@@ -58,7 +60,7 @@ class PublishedNode:
         devices: list[PlacedDevice] = []
         for driver in sorted(by_driver):
             found = read_publication(by_driver[driver])
-            devices += [PlacedDevice(driver, device) for device in found.devices]
+            devices += [PlacedDevice(driver, _bounded(device)) for device in found.devices]
             self._totals |= {(driver, each.name): each.counters for each in found.counter_sets}
         self._tables = {each.gpu: _table(each.device) for each in devices}
         self._used: dict[tuple[str, str], _Counts] = {}
@@ -196,6 +198,12 @@ def _value(each: PlacedDevice, attribute: str) -> DeviceAttribute | None:
     domain, _, name = attribute.rpartition("/")
     found = each.device.attributes.get(attribute)
     return each.device.attributes.get(name) if found is None and domain == each.driver else found
+
+
+def _bounded(device: DraDevice) -> DraDevice:
+    if device.start >= 0 and device.size >= 0 and device.start + device.size <= _MOST_SLICES:
+        return device
+    return msgspec.structs.replace(device, start=0, size=0)
 
 
 def _table(device: DraDevice) -> PlacementTable | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 
 import msgspec
+import pytest
 
 from aliquot.kubernetes.dra.extender.demand import pod_demand
 from aliquot.kubernetes.dra.extender.messages import ScheduledPod
 from aliquot.kubernetes.dra.extender.priorities import node_priorities
 from aliquot.kubernetes.dra.extender.published_node import Cost, PublishedNode
-from aliquot.kubernetes.dra.model.objects import DeviceTaint, ResourceSlice
+from aliquot.kubernetes.dra.model.device import PLACEMENT_SIZE, PLACEMENT_START
+from aliquot.kubernetes.dra.model.objects import DeviceAttribute, DeviceTaint, ResourceSlice
 from support import factory
 from unit.kubernetes.dra.extender.requests import CLASSES, claim, exactly, pod, published
 from unit.kubernetes.dra.model.nodes import A100, NAMING
@@ -80,6 +82,20 @@ def test_the_first_alternative_is_preferred_on_every_node() -> None:
     demand = pod_demand(pod(), (claim(several),), CLASSES)
     nodes = {"used": node("gpu-0-mig-1g5gb-19-6"), "empty": node(), "full": node(*FULL), "none": None}
     assert node_priorities(nodes, demand, "fragmentation") == {"used": 9, "empty": 10, "full": 0, "none": 0}
+
+
+@pytest.mark.parametrize("place", [(-1, 1), (0, 1 << 60), (1 << 60, 1), (0, -5)])
+def test_a_placement_that_no_gpu_has_is_no_placement(place: tuple[int, int]) -> None:
+    start, size = (DeviceAttribute(int_value=each) for each in place)
+
+    def odd(part: ResourceSlice) -> ResourceSlice:
+        more = {PLACEMENT_START: start, PLACEMENT_SIZE: size}
+        devices = tuple(msgspec.structs.replace(d, attributes=d.attributes | more) for d in part.spec.devices)
+        return msgspec.structs.replace(part, spec=msgspec.structs.replace(part.spec, devices=devices))
+
+    slices = tuple(map(odd, published()))
+    assert cost(node(slices=slices), exactly("1g.5gb")) == (0, 0, 1)
+    assert cost(node("gpu-0-mig-1g5gb-19-6", slices=slices), exactly("1g.5gb")) == (0, 0, 1)
 
 
 def test_a_search_without_end_is_given_up() -> None:
