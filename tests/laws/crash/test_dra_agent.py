@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.kubernetes.dra.plugin.claim_service import PreparedClaim
-from unit.core.engine.memory import KilledError
 from unit.kubernetes.dra.agent.bench import Bench, claim, counted_saves, holders
 
 WARM, BIG, BESIDE = (
@@ -21,29 +20,21 @@ WARM, BIG, BESIDE = (
 async def _until_done(bench: Bench) -> int:
     """Act as kubelet: one claim comes and goes, then two others need its room. Return the number of kills."""
     kills = 0
+
+    async def next_agent() -> None:
+        nonlocal kills
+        kills += 1
+        bench.restart()
+
     calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: bench.prepare(WARM),
         lambda: bench.unprepare(WARM),
         lambda: bench.prepare(BIG, BESIDE),
     ]
-    while calls:
-        calling = asyncio.ensure_future(calls[0]())
-        while not calling.done() and not _killed(bench):
-            await asyncio.sleep(0.001)
-        if calling.done() and calling.exception() is None:
-            assert all(isinstance(each, PreparedClaim) for each in calling.result() or ())
-            calls.pop(0)
-            continue
-        calling.cancel()
-        await asyncio.gather(calling, return_exceptions=True)
-        kills += 1
-        bench.restart()
+    for call in calls:
+        answers = await bench.until_answered(call, next_agent)
+        assert all(isinstance(each, PreparedClaim) for each in answers or ())
     return kills
-
-
-def _killed(bench: Bench) -> bool:
-    runner = bench.preparer._runner
-    return runner is not None and runner.done() and isinstance(runner.exception(), KilledError)
 
 
 def test_killed_at_every_write_and_asked_again(tmp_path: Path) -> None:

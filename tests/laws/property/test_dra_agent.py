@@ -18,7 +18,6 @@ from aliquot.errors import AliquotError
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim
 from aliquot.kubernetes.dra.plugin.claim_service import PreparedClaim
 from support.selection import everything
-from unit.core.engine.memory import KilledError
 from unit.kubernetes.dra.agent.bench import Bench, claim, counted_saves
 
 SLICES = {
@@ -112,8 +111,7 @@ class History:
     async def prepare(self, name: str) -> str:
         """Call as kubelet does, and again after a kill until there is an answer."""
         made = self.allocated[name]
-        found = await self.until_answered(lambda: self.bench.prepare(made))
-        assert isinstance(found, list)
+        found = await self.bench.until_answered(lambda: self.bench.prepare(made), self.after_kill)
         assert isinstance(found[0], PreparedClaim), f"{name}: {found[0]}"
         self.given[name] = found[0].devices[0].cdi_ids[0].partition("=")[2]
         return f"prepare {name} {self._place(name)}"
@@ -126,29 +124,14 @@ class History:
         for name in ended:
             self.given.pop(name, None)  # the pod has ended
         claims = [self.allocated[name] for name in ended]
-        await self.until_answered(lambda: self.bench.unprepare(*claims))
+        await self.bench.until_answered(lambda: self.bench.unprepare(*claims), self.after_kill)
         for name in ended:
             del self.allocated[name]
         return f"release {' '.join(ended)}"
 
-    async def until_answered(self, call: object) -> object:
-        while True:
-            calling = asyncio.ensure_future(call())  # type: ignore[operator]
-            while not calling.done() and not self._killed():
-                await asyncio.sleep(0.001)
-            if not self._killed():
-                try:
-                    return await calling
-                except KilledError:
-                    pass
-            self.kills += 1
-            calling.cancel()
-            await asyncio.gather(calling, return_exceptions=True)
-            await self.restart()
-
-    def _killed(self) -> bool:
-        runner = self.bench.preparer._runner
-        return runner is not None and runner.done() and isinstance(runner.exception(), KilledError)
+    async def after_kill(self) -> None:
+        self.kills += 1
+        await self.restart()
 
     async def restart(self) -> str:
         self.bench.gpus.kill_at = 0

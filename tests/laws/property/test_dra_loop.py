@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from aliquot.core.model.placement import Placement
@@ -48,11 +48,11 @@ from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.draallocator import Published, allocate
 from support.drafleet import FleetNode, classes, to_json
 from support.selection import everything
-from unit.core.engine.memory import KilledError
 from unit.kubernetes.dra.agent.bench import Bench, counted_saves
 from unit.kubernetes.dra.agent.slices import NODE, Bed
 from unit.kubernetes.dra.model.nodes import NAMING
 
+T = TypeVar("T")
 STEP = timedelta(seconds=0.4)
 """Time of a step. A device is tainted for twelve of them before it is removed."""
 LAG = 40
@@ -220,7 +220,7 @@ class History:
     async def prepare(self, name: str) -> PreparedClaim | AliquotError:
         """Call as kubelet does, and again after a kill until there is an answer."""
         made = self.node.cluster.claims[f"uid-{name}"]
-        answer: PreparedClaim | AliquotError = (await self.until_answered(lambda: self.node.prepare(made)))[0]
+        answer = (await self.until_answered(lambda: self.node.prepare(made)))[0]
         if isinstance(answer, PreparedClaim):
             self.given[name] = answer.devices[0].cdi_ids[0].partition("=")[2]
         return answer
@@ -309,27 +309,12 @@ class History:
     def _slices(device: DraDevice) -> Placement:
         return Placement(device.start, device.mask.bit_count())
 
-    async def until_answered(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the answer of the first agent that is not killed."""
-        while True:
-            calling = asyncio.ensure_future(call())
-            while not calling.done() and not self._killed():
-                runner = self.node.preparer._runner
-                waits = {calling} if runner is None or runner.done() else {calling, runner}
-                await asyncio.wait(waits, timeout=0.005, return_when=asyncio.FIRST_COMPLETED)
-            if not self._killed():
-                try:
-                    return await calling
-                except KilledError:
-                    pass
-            self.kills += 1
-            calling.cancel()
-            await asyncio.gather(calling, return_exceptions=True)
-            await self.restart()
+    async def until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await self.node.until_answered(call, self.after_kill)
 
-    def _killed(self) -> bool:
-        runner = self.node.preparer._runner
-        return runner is not None and runner.done() and isinstance(runner.exception(), KilledError)
+    async def after_kill(self) -> None:
+        self.kills += 1
+        await self.restart()
 
 
 def test_the_agent_keeps_what_the_scheduler_gave(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -225,6 +225,27 @@ class Bench:
     async def unprepare(self, *claims: AllocatedClaim) -> None:
         references = [each.reference for each in claims]
         assert await self.preparer.unprepare(references) == {each.uid: None for each in references}
+
+    @property
+    def killed(self) -> bool:
+        """True if the agent of the moment was killed while it carried out a change."""
+        runner = self.preparer._runner
+        return runner is not None and runner.done() and isinstance(runner.exception(), KilledError)
+
+    async def until_answered(self, call: Callable[[], Awaitable[T]], next_agent: Callable[[], Awaitable[object]]) -> T:
+        """Return the answer of the first agent that is not killed. ``next_agent`` starts another one."""
+        while True:
+            calling = asyncio.ensure_future(call())
+            while not calling.done() and not self.killed:
+                runner = self.preparer._runner
+                waits: set[asyncio.Future[Any]] = {calling} if runner is None or runner.done() else {calling, runner}
+                await asyncio.wait(waits, timeout=0.005, return_when=asyncio.FIRST_COMPLETED)
+            if not self.killed:
+                with suppress(KilledError):
+                    return await calling
+            calling.cancel()
+            await asyncio.gather(calling, return_exceptions=True)
+            await next_agent()
 
     def recorded(self) -> ClaimRecords:
         """Return what is on disk."""
