@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.manifests import workload
@@ -18,26 +18,44 @@ NODE_AND_POD = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_
 
 
 def daemon_set(values: Values) -> Object:
-    container = workload.WorkloadContainer(
-        name=AGENT,
-        component="agent",
-        args=("agent", f"--port={values.port}"),
-        variables=environment(values),
-        ports={"http": values.port},
-    )
-    pod = {
-        "serviceAccountName": AGENT_ACCOUNT,
-        "nodeSelector": {names.DEPLOY_LABEL: "true", "kubernetes.io/os": "linux"},
-        "affinity": workload.node_affinity(values.plugin_nodes),
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "volumes": _volumes(values),
-    }
+    container = agent_container(AGENT, "agent", (), environment(values), values)
+    pod = gpu_pod(values.plugin_nodes, _volumes(values))
     return workload.daemon_set(values.daemon_set, container, pod, _mounts(), values)
 
 
-def environment(values: Values) -> list[Object]:
+def agent_container(
+    name: str, component: str, flags: Sequence[str], variables: Mapping[str, str], values: Values, **fields: str
+) -> workload.WorkloadContainer:
+    """Return the container of an agent. ``fields`` are more variables that have a field of the pod."""
+    return workload.WorkloadContainer(
+        name=name,
+        component=component,
+        args=("agent", *flags, f"--port={values.port}"),
+        variables=[
+            *workload.pod_field_variables(**NODE_AND_POD, **fields),
+            *({"name": variable, "value": value} for variable, value in variables.items()),
+        ],
+        ports={"http": values.port},
+    )
+
+
+def gpu_pod(nodes: tuple[str, str], volumes: list[Object]) -> Object:
+    """Return the fields specific to the agents that partition GPUs: the label agent and the claim agent.
+
+    On each node one of them runs. ``nodes`` are its nodes, by their label ``aliquot.dev/allocation``.
+    """
+    return {
+        "serviceAccountName": AGENT_ACCOUNT,
+        "nodeSelector": {names.DEPLOY_LABEL: "true", "kubernetes.io/os": "linux"},
+        "affinity": workload.node_affinity(nodes),
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "volumes": volumes,
+    }
+
+
+def environment(values: Values) -> dict[str, str]:
     """Return the variables of NVIDIA's MIG manager, under their names."""
-    plain = {
+    return {
         "HOST_ROOT_MOUNT": HOST,
         "DEFAULT_CONFIG_FILE": FALLBACK_FILE,
         "GPU_CLIENTS_FILE": CLIENTS_FILE,
@@ -48,9 +66,6 @@ def environment(values: Values) -> list[Object]:
         "CDI_ENABLED": values.cdi,
         "NVIDIA_CDI_HOOK_PATH": values.cdi_hook,
     }
-    return workload.pod_field_variables(**NODE_AND_POD) + [
-        {"name": name, "value": value} for name, value in plain.items()
-    ]
 
 
 PATHS = (

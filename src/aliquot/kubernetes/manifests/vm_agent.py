@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.kubernetes.manifests import workload
-from aliquot.kubernetes.manifests.agent import HOST, NODE_AND_POD, mounts, volumes
+from aliquot.kubernetes.manifests.agent import HOST, agent_container, mounts, volumes
 from aliquot.kubernetes.manifests.config_maps import config_map as made
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values, metadata
 
@@ -13,21 +13,12 @@ PATHS = ("host", "dev", "sys", "device-plugins", "pod-resources", "state", "run"
 
 def daemon_set(values: Values) -> Object:
     """Return the DaemonSet. It runs on every node, and the agent itself finds out whether the node has GPUs."""
-    plain = {
+    variables = {
         "HOST_ROOT_MOUNT": HOST,
         "ALIQUOT_DRIVER": values.driver,
         "DRIVER_NAMESPACE": values.driver_namespace,
     }
-    container = workload.WorkloadContainer(
-        name=DEVICES,
-        component="devices",
-        args=("agent", "--devices", f"--port={values.port}"),
-        variables=[
-            *workload.pod_field_variables(**NODE_AND_POD),
-            *({"name": n, "value": value} for n, value in plain.items()),
-        ],
-        ports={"http": values.port},
-    )
+    container = agent_container(DEVICES, "devices", ("--devices",), variables, values)
     return workload.daemon_set(DEVICES, container, {"volumes": volumes(PATHS)}, mounts(PATHS), values)
 
 
