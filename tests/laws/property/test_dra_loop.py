@@ -31,14 +31,14 @@ from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.agent.prepare_ports import PreparedNode
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
-from aliquot.kubernetes.dra.agent.resource_objects import (
+from aliquot.kubernetes.dra.agent.stale_claims import GONE_S, StaleClaims
+from aliquot.kubernetes.dra.model.claims import (
     AllocationResult,
     ClaimAllocationStatus,
     DeviceResults,
     ResourceClaim,
     ResourceClaimStatus,
 )
-from aliquot.kubernetes.dra.agent.stale_claims import GONE_S, StaleClaims
 from aliquot.kubernetes.dra.model.device import DraDevice
 from aliquot.kubernetes.dra.model.ranking import PublishPolicy
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim

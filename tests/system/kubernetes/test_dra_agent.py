@@ -15,7 +15,7 @@ from aliquot.cli.main import main
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.dra.agent.main import ClaimAgent, ClaimAgentOptions, DraDriver
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.ranking import PublishPolicy

@@ -8,7 +8,7 @@ import msgspec
 
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.client.server_version import ServerVersion
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import DeviceClass, ResourceSlice
 

@@ -10,7 +10,7 @@ from aliquot.cli.dra.check_server import SERVER
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, NotFoundError, UnauthorizedError
 from aliquot.kubernetes.client.objects import Node, Pod
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import DeviceClass, ResourceSlice
 

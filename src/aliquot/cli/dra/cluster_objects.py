@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aliquot.errors import BlockedError
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+    from aliquot.kubernetes.dra.model.claims import ResourceClaim
     from aliquot.kubernetes.dra.model.objects import ResourceSlice
 
 
@@ -38,7 +38,7 @@ async def read_slices(kubeconfig: str | None) -> tuple[ResourceSlice, ...]:
 async def read_objects(kubeconfig: str | None) -> tuple[tuple[ResourceSlice, ...], tuple[ResourceClaim, ...]]:
     """Read slices and claims. Raises ApiError, and NoDraApiError if the cluster does not serve them."""
     from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
-    from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+    from aliquot.kubernetes.dra.model.claims import ResourceClaim
     from aliquot.kubernetes.dra.model.objects import ResourceSlice
 
     async with Api.connect(kubeconfig) as api:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError
-from aliquot.kubernetes.dra.agent.resource_objects import AllocationResult, ResourceClaim
-from aliquot.kubernetes.dra.model.claims import parse_claim
+from aliquot.kubernetes.dra.model.claims import AllocationResult, ResourceClaim
 from aliquot.kubernetes.dra.model.device_config import check_claim
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 
@@ -80,9 +77,7 @@ class ClaimInformer:
         found = self._allocated(claim)
         if not found.devices:
             raise ClaimMismatchError(f"{reference} has no device of {self._driver} on this node", next_step=step)
-        parsed = parse_claim(msgspec.to_builtins(claim), self._driver)
-        if parsed is not None:
-            check_claim(parsed, monitoring=True)
+        check_claim(claim, self._driver, monitoring=True)
         return found
 
     def is_known_to_differ(self, claim: AllocatedClaim) -> bool:

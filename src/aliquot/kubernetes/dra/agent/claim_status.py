@@ -19,7 +19,7 @@ from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundEr
 from aliquot.kubernetes.client.events import rfc3339
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
 

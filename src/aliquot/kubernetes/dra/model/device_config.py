@@ -16,10 +16,10 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu 9593204, api/nvidia.com/resource/v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.kubernetes.dra.model.claims import ClaimAllocation, ClaimConfig, ClaimedResult
+from aliquot.kubernetes.dra.model.claims import AllocationResult, ResourceClaim
 
 NVIDIA_API = "resource.nvidia.com/v1beta1"
 _GPU, _MIG, _VFIO = "GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"
@@ -52,36 +52,40 @@ class SharedAllocationError(BlockedError):
     code = "DRA_SHARE"
 
 
-def check_claim(claim: ClaimAllocation, *, monitoring: bool = False) -> None:
-    """Refuse what Aliquot does not do for a claim. ``monitoring`` permits access for administration.
+def check_claim(claim: ResourceClaim, driver: str, *, monitoring: bool = False) -> None:
+    """Refuse what Aliquot does not do for the devices of its driver. ``monitoring`` permits access for administration.
 
     Raises the first refusal, with the others as details.
     """
-    found = list(_refusals(claim, monitoring))
+    found = list(_refusals(claim, driver, monitoring))
     if found:
         found[0].details += tuple(each.brief for each in found[1:])
         raise found[0]
 
 
-def _refusals(claim: ClaimAllocation, monitoring: bool) -> Iterator[AliquotError]:
-    for result in claim.results:
-        if result.admin and not monitoring:
+def _refusals(claim: ResourceClaim, driver: str, monitoring: bool) -> Iterator[AliquotError]:
+    results = [each for each in claim.results if each.driver == driver]
+    for result in results:
+        if result.admin_access and not monitoring:
             yield AdminAccessError(
                 f"{claim}: request {result.request} has `adminAccess`, which this node gives to no claim",
                 next_step="remove adminAccess from the request",
             )
-        if result.share:
+        if result.share_id:
             yield SharedAllocationError(
                 f"{claim}: request {result.request} has a share of device {result.device}, which is not divisible",
                 next_step="kubectl get resourceslices -o yaml",
             )
     for number, config in enumerate(claim.configs):
-        where = f"{claim}: `status.allocation.devices.config[{number}].opaque.parameters`"
-        yield from _config_refusals(where, config, [each for each in claim.results if config.covers(each)])
+        if config.opaque is not None and config.opaque.driver == driver:
+            where = f"{claim}: `status.allocation.devices.config[{number}].opaque.parameters`"
+            covered = [each for each in results if config.covers(each)]
+            yield from _config_refusals(where, config.source, config.opaque.parameters, covered)
 
 
-def _config_refusals(where: str, config: ClaimConfig, results: list[ClaimedResult]) -> Iterator[AliquotError]:
-    found = config.parameters
+def _config_refusals(
+    where: str, source: str, found: object, results: Sequence[AllocationResult]
+) -> Iterator[AliquotError]:
     if not isinstance(found, Mapping):
         yield _invalid(f"{where} is not an object")
         return
@@ -96,7 +100,7 @@ def _config_refusals(where: str, config: ClaimConfig, results: list[ClaimedResul
     if unknown:
         yield _invalid(f"{where} has unknown fields: {', '.join(unknown)}")
     for result in results:
-        if config.source == "FromClaim" and _is_mig(result.device) != (kind == _MIG):
+        if source == "FromClaim" and _is_mig(result.device) != (kind == _MIG):
             yield _invalid(f"{where} is a {kind}, but request {result.request} has device {result.device}")
     sharing = found.get("sharing")
     if sharing is not None:

@@ -23,9 +23,9 @@ from aliquot.cdi.rules import lowest_version
 from aliquot.cdi.spec import document_of
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError, StorageError
-from aliquot.kubernetes.dra.model.claims import UnreadableClaimError
 from aliquot.kubernetes.dra.plugin import device_metadata
 from aliquot.kubernetes.dra.plugin.device_metadata import Attributes, no_attributes
+from aliquot.kubernetes.dra.plugin.errors import UnreadableClaimError
 from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
 
 CLASS = "claim"

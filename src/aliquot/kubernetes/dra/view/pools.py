@@ -7,8 +7,8 @@ from itertools import combinations
 
 import msgspec
 
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
 from aliquot.kubernetes.dra.model.attributes import product_family
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.counters import family_counters, fits, taken
 from aliquot.kubernetes.dra.model.device import DraDevice
 from aliquot.kubernetes.dra.model.objects import ResourceSlice

@@ -11,13 +11,14 @@ from aliquot.kubernetes.client.objects import ObjectMeta
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_types import ClaimMismatchError
-from aliquot.kubernetes.dra.agent.resource_objects import (
+from aliquot.kubernetes.dra.model.claims import (
     AllocationResult,
     ClaimAllocationStatus,
     DeviceResults,
     ResourceClaim,
     ResourceClaimStatus,
 )
+from aliquot.kubernetes.dra.model.device_config import SharedAllocationError
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 from unit.kubernetes.dra.agent.bench import run
 
@@ -66,6 +67,14 @@ def test_another_claim_is_refused(claim: ResourceClaim | None, text: str) -> Non
     with pytest.raises(ClaimMismatchError, match=text) as caught:
         run(informer(claim).allocation(ClaimReference("u1", "team", "train")))
     assert caught.value.next_step == "kubectl -n team get resourceclaim train -o yaml"
+
+
+def test_a_share_of_a_device_is_refused() -> None:
+    share = AllocationResult("a", DRIVER, "n1-aliquot", "x", share_id="8f2")
+    allocation = ClaimAllocationStatus(DeviceResults((share,)))
+    claim = ResourceClaim(ObjectMeta(name="train", namespace="team", uid="u1"), ResourceClaimStatus(allocation))
+    with pytest.raises(SharedAllocationError, match="has a share of device x"):
+        run(informer(claim).allocation(ClaimReference("u1", "team", "train")))
 
 
 def _known(found: ClaimInformer) -> tuple[object, object]:

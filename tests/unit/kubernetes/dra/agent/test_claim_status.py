@@ -11,7 +11,7 @@ from aliquot.kubernetes.client.errors import ConflictError, ForbiddenError
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_status import ClaimProblems, ClaimStatusWriter
-from aliquot.kubernetes.dra.agent.resource_objects import ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
 from unit.kubernetes.dra.agent.bench import run

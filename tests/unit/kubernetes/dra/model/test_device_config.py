@@ -7,27 +7,49 @@ from typing import Any
 import pytest
 
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.dra.model.claims import ClaimAllocation, ClaimConfig, ClaimedResult
+from aliquot.kubernetes.client.object_base import ObjectMeta
+from aliquot.kubernetes.dra.model.claims import (
+    AllocatedConfig,
+    AllocationResult,
+    ClaimAllocationStatus,
+    DeviceResults,
+    OpaqueConfig,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from aliquot.kubernetes.dra.model.device_config import NVIDIA_API, check_claim
 
-WHOLE = ClaimedResult("gpu", "node-1-aliquot", "gpu-0")
-MIG = ClaimedResult("mig", "node-1-aliquot", "gpu-0-mig-1g5gb-19-0")
+DRIVER = "gpu.aliquot.dev"
+WHOLE = AllocationResult("gpu", DRIVER, "node-1-aliquot", "gpu-0")
+MIG = AllocationResult("mig", DRIVER, "node-1-aliquot", "gpu-0-mig-1g5gb-19-0")
+ADMIN = AllocationResult("gpu", DRIVER, "p", "gpu-0", admin_access=True)
 FIELD = "claim team/work: `status.allocation.devices.config[0].opaque.parameters`"
 
 
-def configured(kind: str, result: ClaimedResult = WHOLE, source: str = "FromClaim", **fields: Any) -> ClaimAllocation:
-    parameters = {"apiVersion": NVIDIA_API, "kind": kind, **fields}
-    return ClaimAllocation("u", "team", "work", (result,), (ClaimConfig(source, (), parameters),))
+def claim_of(*results: AllocationResult, configs: tuple[AllocatedConfig, ...] = ()) -> ResourceClaim:
+    allocation = ClaimAllocationStatus(DeviceResults(results, configs))
+    return ResourceClaim(ObjectMeta(name="work", namespace="team", uid="u"), ResourceClaimStatus(allocation))
 
 
-def with_parameters(parameters: Any) -> ClaimAllocation:
-    return ClaimAllocation("u", "team", "work", (WHOLE,), (ClaimConfig("FromClaim", (), parameters),))
+def with_parameters(
+    parameters: Any, *requests: str, result: AllocationResult = WHOLE, source: str = "FromClaim", driver: str = DRIVER
+) -> ResourceClaim:
+    return claim_of(result, configs=(AllocatedConfig(source, requests, OpaqueConfig(driver, parameters)),))
+
+
+def configured(kind: str, result: AllocationResult = WHOLE, source: str = "FromClaim", **fields: Any) -> ResourceClaim:
+    return with_parameters({"apiVersion": NVIDIA_API, "kind": kind, **fields}, result=result, source=source)
 
 
 @pytest.mark.parametrize(
     "claim",
     [
-        ClaimAllocation("u", "team", "work", (WHOLE, MIG)),
+        ResourceClaim(),
+        claim_of(WHOLE, MIG),
+        with_parameters({"other": 1}, driver="nic.example.com"),
+        with_parameters({"apiVersion": NVIDIA_API, "kind": "MigDeviceConfig"}, "other"),
+        claim_of(WHOLE, AllocationResult("nic", "nic.example.com", "p", "eth0", admin_access=True, share_id="8f2")),
+        claim_of(WHOLE, configs=(AllocatedConfig(),)),
         configured("GpuConfig"),
         configured("MigDeviceConfig", MIG),
         configured("GpuConfig", sharing={"strategy": "TimeSlicing"}),
@@ -37,8 +59,8 @@ def with_parameters(parameters: Any) -> ClaimAllocation:
         configured("GpuConfig", MIG, source="FromClass"),
     ],
 )
-def test_what_is_accepted(claim: ClaimAllocation) -> None:
-    check_claim(claim)
+def test_what_is_accepted(claim: ResourceClaim) -> None:
+    check_claim(claim, DRIVER)
 
 
 @pytest.mark.parametrize(
@@ -82,20 +104,20 @@ def test_what_is_accepted(claim: ClaimAllocation) -> None:
         (with_parameters("GpuConfig"), "DRA_CONFIG", "is not an object"),
         (with_parameters(None), "DRA_CONFIG", "is not an object"),
         (
-            ClaimAllocation("u", "team", "work", (ClaimedResult("gpu", "p", "gpu-0", admin=True),)),
+            claim_of(ADMIN),
             "DRA_ADMIN_ACCESS",
             "claim team/work: request gpu has `adminAccess`",
         ),
         (
-            ClaimAllocation("u", "team", "work", (ClaimedResult("gpu", "p", "gpu-0", share="8f2"),)),
+            claim_of(AllocationResult("gpu", DRIVER, "p", "gpu-0", share_id="8f2")),
             "DRA_SHARE",
             "request gpu has a share of device gpu-0",
         ),
     ],
 )
-def test_what_is_refused(claim: ClaimAllocation, code: str, message: str) -> None:
+def test_what_is_refused(claim: ResourceClaim, code: str, message: str) -> None:
     with pytest.raises(AliquotError) as caught:
-        check_claim(claim)
+        check_claim(claim, DRIVER)
     assert caught.value.code == code
     assert message in caught.value.brief
     assert caught.value.brief.startswith("claim team/work")
@@ -103,16 +125,24 @@ def test_what_is_refused(claim: ClaimAllocation, code: str, message: str) -> Non
 
 
 def test_all_refusals_are_reported_at_once() -> None:
-    admin = ClaimedResult("gpu", "p", "gpu-0", admin=True)
     parameters = {"apiVersion": NVIDIA_API, "kind": "MigDeviceConfig", "extra": 1}
-    claim = ClaimAllocation("u", "team", "work", (admin,), (ClaimConfig("FromClaim", ("gpu",), parameters),))
+    claim = with_parameters(parameters, "gpu", result=ADMIN)
     with pytest.raises(AliquotError) as caught:
-        check_claim(claim)
+        check_claim(claim, DRIVER)
     assert (caught.value.code, len(caught.value.details)) == ("DRA_ADMIN_ACCESS", 2)
     with pytest.raises(AliquotError) as caught:
-        check_claim(claim, monitoring=True)
+        check_claim(claim, DRIVER, monitoring=True)
     assert (caught.value.code, len(caught.value.details)) == ("DRA_CONFIG", 1)
 
 
 def test_access_for_administration_where_it_is_permitted() -> None:
-    check_claim(ClaimAllocation("u", "t", "w", (ClaimedResult("gpu", "p", "gpu-0", admin=True),)), monitoring=True)
+    check_claim(claim_of(ADMIN), DRIVER, monitoring=True)
+
+
+def test_a_field_is_named_by_its_place_in_the_whole_claim() -> None:
+    ours = OpaqueConfig(DRIVER, {})
+    claim = claim_of(
+        WHOLE, configs=(AllocatedConfig(opaque=OpaqueConfig("nic.example.com")), AllocatedConfig(opaque=ours))
+    )
+    with pytest.raises(AliquotError, match=r"devices\.config\[1\]\.opaque"):
+        check_claim(claim, DRIVER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.kubernetes.client.object_base import ObjectMeta
-from aliquot.kubernetes.dra.agent.resource_objects import (
+from aliquot.kubernetes.dra.model.claims import (
     AllocationResult,
     ClaimAllocationStatus,
     ClaimConsumer,
