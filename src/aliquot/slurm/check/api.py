@@ -29,6 +29,7 @@ RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     fenced.neighbours,
     fenced.administrators,
     fenced.allocatable_fences,
+    fenced.long_lists,
     fenced.missing,
     slots.order,
     slots.pads,

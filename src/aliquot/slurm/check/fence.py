@@ -147,6 +147,28 @@ def _fence_lines(fenced: dict[str, list[GresLine]], name: str, group: NodeGroup)
     return [*fenced.get(name, ()), *fenced.get("", ())]
 
 
+def long_lists(inputs: CheckInput) -> Iterator[SlurmFinding]:
+    """Report nodes with more device files than an old release can surely deny to jobs."""
+    plugin = inputs.cgroup.last("CgroupPlugin") if inputs.cgroup else None
+    old = inputs.version is not None and inputs.version < fence.ANY_DEVICES
+    if not old or not _constrained(inputs) or (plugin is not None and plugin.value.lower() == "cgroup/v1"):
+        return
+    fenced = _by_node(inputs.fence_lines)
+    for group in inputs.groups:
+        for name in group.names:
+            lines = (*group.gres, *_fence_lines(fenced, name, group))
+            count = len({file for line in lines for file in line.files})
+            if count > fence.FEW_DEVICES:
+                sentence = (
+                    f"{count} device files: with control groups of version 2, Slurm {inputs.version} can fail to "
+                )
+                fix = "update Slurm to 23.02.4 or later, or use control groups of version 1"
+                yield msgspec.structs.replace(
+                    warning("LONG_DEVICE_LIST", group.gres[0].location, f"{sentence}deny them to jobs", fix),
+                    nodes=(name,),
+                )
+
+
 def allocatable_fences(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Report a fence that Slurm could allocate to jobs, and one that Slurm ignores."""
     kinds = {word.strip() for word in inputs.slurm.get("GresTypes").split(",")} if inputs.slurm else set()

@@ -16,7 +16,13 @@ from aliquot.slurm.conf.statements import Conf, ConfLocation, ConfPair, ConfSour
 from aliquot.slurm.files import fence
 
 _FenceRule = Literal[
-    "ADMIN_CAPABILITY", "ADMIN_MODE", "ADMIN_NOT_FENCED", "FENCE_HANDED_OUT", "NOT_FENCED", "OPEN_DEVICES"
+    "ADMIN_CAPABILITY",
+    "ADMIN_MODE",
+    "ADMIN_NOT_FENCED",
+    "FENCE_HANDED_OUT",
+    "LONG_DEVICE_LIST",
+    "NOT_FENCED",
+    "OPEN_DEVICES",
 ]
 _DetectRule = Literal["AUTODETECT_CLOUD", "AUTODETECT_EMPTY", "AUTODETECT_INLINE", "AUTODETECT_NO_MIG"]
 _DetectWordRule = Literal["AUTODETECT_OLD", "AUTODETECT_TWICE", "AUTODETECT_TYPE", "AUTODETECT_UNKNOWN", "LINKS_MIG"]

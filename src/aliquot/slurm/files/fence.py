@@ -40,8 +40,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from aliquot.core.model.inventory import Gpu
-from aliquot.slurm.client.models import Gres
+from aliquot.slurm.client.models import Gres, Version
 
+ANY_DEVICES = Version(23, 2, 4)
+"""The first release that denies jobs any number of device files with control groups of version 2.
+
+Earlier ones have the kernel log their device program into 8 KiB, and the kernel refuses a program whose log is longer.
+Source: SchedMD/slurm eafacf30 (src/plugins/cgroup/v2/ebpf.c).
+"""
+FEW_DEVICES = 22
+"""The device files that the log has room for. Measured on Linux 6.18; the log differs between kernels."""
 NAME = "nic"
 VALUE = f"{NAME}:no_consume:1"
 """The entry of a fenced node in ``Gres=``, in addition to its GPUs."""

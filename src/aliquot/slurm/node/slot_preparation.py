@@ -14,6 +14,7 @@ from aliquot.slurm.client.models import SlurmNode, Version
 from aliquot.slurm.conf import files as conf
 from aliquot.slurm.conf.nodes import node_line
 from aliquot.slurm.conf.statements import Conf
+from aliquot.slurm.files.fence import ANY_DEVICES
 from aliquot.slurm.files.slot_board import missing_gpu
 from aliquot.slurm.files.slot_proof import unproved_order
 from aliquot.slurm.node import config_files as files
@@ -32,12 +33,6 @@ _CACHE = "conf-cache"
 
 _CONTROLLERS = "sys/fs/cgroup/cgroup.controllers"
 """A file of control groups of version 2."""
-_MANY_DEVICES = Version(24, 11)
-"""The first release known to load a device program of any length.
-
-22.05.8 has the kernel log each instruction into 8 KiB, and the kernel refuses a program whose log is longer. That is
-after some 60 devices; a board has 135 for each GPU.
-"""
 
 
 def is_possible(record: ChangeRecord, node: SlurmNode, inventory: Inventory, interrupted: ChangeRecord | None) -> bool:
@@ -147,8 +142,11 @@ def refuse_unsuitable(settings: SlurmNodeSettings, kind: NodeKind, found: Conf, 
 
 
 def _refuse_device_program(settings: SlurmNodeSettings, version: Version) -> None:
-    """Raise BlockedError if the kernel would refuse the program by which Slurm denies jobs the devices of a board."""
-    if version >= _MANY_DEVICES or not os.path.exists(os.path.join(settings.root, _CONTROLLERS)):
+    """Raise BlockedError if the kernel would refuse the program by which Slurm denies jobs the devices of a board.
+
+    A board has 135 for each GPU.
+    """
+    if version >= ANY_DEVICES or not os.path.exists(os.path.join(settings.root, _CONTROLLERS)):
         return
     lines = conf.read(os.path.join(settings.conf_dir, "cgroup.conf"), "cgroup.conf")
     if lines is not None and lines.get("ConstrainDevices").lower() in ("yes", "true", "up", "1"):
@@ -156,7 +154,7 @@ def _refuse_device_program(settings: SlurmNodeSettings, version: Version) -> Non
             settings,
             f"Slurm {version} cannot deny jobs so many devices with control groups of version 2",
             "The kernel refuses its device program (BPF load error: No space left on device), and jobs do not run.",
-            "Slurm 24.11 can, and so can a host with control groups of version 1.",
+            "Slurm 23.02.4 can, and so can a host with control groups of version 1.",
         )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from aliquot.cdi.options import SIMULATED_MAJORS
 from aliquot.core.model.inventory import Inventory, Mig
-from aliquot.slurm.client.models import Gres
+from aliquot.slurm.client.models import Gres, Version
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import gres_conf as gres
 from aliquot.slurm.files import node_line as nodeline
@@ -18,7 +18,7 @@ from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.request import SlurmNodeSettings
 from support.factory import inventory
 from support.slurmstate import sliced
-from unit.slurm.check.judging import SLURM, cap, cut, findings, rules
+from unit.slurm.check.judging import CGROUP, SLURM, cap, cut, findings, rules
 
 CUT = sliced("3g.20gb@4", "1g.5gb@0", gpu=1)
 """GPU 0 whole; GPU 1: instances 1 (3g.20gb) and 2 (1g.5gb)."""
@@ -127,6 +127,30 @@ def test_check_finds_modes_that_the_driver_did_not_give() -> None:
         "mig/config, which lets a job repartition the GPU, and its mode is 0666: the driver sets 0400" in found.sentence
     )
     assert found.fix.startswith("run chmod 0400 /dev/nvidia-caps/nvidia-cap1")
+
+
+@pytest.mark.parametrize(
+    ("version", "cgroup", "gpus", "found"),
+    [
+        (Version(22, 5, 8), CGROUP, 7, True),
+        (Version(23, 2, 3), CGROUP, 7, True),
+        (Version(23, 2, 4), CGROUP, 7, False),
+        (None, CGROUP, 7, False),
+        (Version(22, 5, 8), CGROUP, 6, False),
+        (Version(22, 5, 8), f"CgroupPlugin=cgroup/v1\n{CGROUP}", 7, False),
+        (Version(22, 5, 8), "", 7, False),
+    ],
+)
+def test_check_finds_more_device_files_than_an_old_release_can_deny(
+    version: Version | None, cgroup: str, gpus: int, found: bool
+) -> None:
+    """A GPU with one instance has three files, and the fence has two."""
+    lines = "".join(cut("s", 7, gpu) for gpu in range(gpus)) + f"NodeName=n1 Name=nic MultipleFiles={cap(1)},{cap(2)}\n"
+    node = f"NodeName=n1 Gres=gpu:s:{gpus},{fence.VALUE}\n"
+    reported = [
+        f for f in findings(node, lines, head=NIC, cgroup=cgroup, version=version) if f.rule == "LONG_DEVICE_LIST"
+    ]
+    assert [(f.nodes, f.sentence.partition(":")[0]) for f in reported] == [(("n1",), "23 device files")] * found
 
 
 def test_check_finds_a_task_prolog_that_is_missing() -> None:

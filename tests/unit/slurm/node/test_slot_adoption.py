@@ -136,10 +136,12 @@ def test_an_old_release_cannot_deny_so_many_devices_by_a_program(
         (host.folder / "sys/fs/cgroup").mkdir(parents=True)
         (host.folder / "sys/fs/cgroup/cgroup.controllers").write_text("cpuset memory\n")
     found = files.conf_of(settings)
-    refuse_unsuitable(settings, "static", found, Version(24, 11))
+    refuse_unsuitable(settings, "static", found, Version(23, 2, 4))
     if refused:
         with pytest.raises(BlockedError, match=r"Slurm 22\.05\.8 cannot deny jobs so many devices"):
             refuse_unsuitable(settings, "static", found, Version(22, 5, 8))
+        with pytest.raises(BlockedError, match=r"Slurm 23\.02\.3 cannot"):
+            refuse_unsuitable(settings, "static", found, Version(23, 2, 3))
     else:
         refuse_unsuitable(settings, "static", found, Version(22, 5, 8))
 
