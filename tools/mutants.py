@@ -977,6 +977,20 @@ MUTANTS = {
         "more_follows = ",
         ("tests/unit/foundation/test_http_server.py",),
     ),
+    "dra-shape": Mutant(
+        "DRA: slices have the shape of the first API server for as long as the agent runs",
+        "kubernetes/dra/agent/slice_publisher.py",
+        "self._knows_version = False  #",
+        "self._knows_version = True  #",
+        ("tests/unit/kubernetes/dra/agent/test_slice_publisher.py",),
+    ),
+    "slurm-device-list": Mutant(
+        "Slurm: a device list that the kernel refuses is not reported",
+        "slurm/check/fence.py",
+        "count > fence.FEW_DEVICES",
+        "count > 10 * fence.FEW_DEVICES",
+        ("tests/unit/slurm/files/test_fence.py",),
+    ),
     "dra-excludes": Mutant(
         "DRA: the counter of an excluding profile admits it twice",
         "kubernetes/dra/model/counters.py",

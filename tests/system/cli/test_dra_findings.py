@@ -72,7 +72,7 @@ def test_in_a_cluster_without_faults_every_area_is_ok() -> None:
     ("minor", "status", "word"),
     [
         ("33", "problem", "resource.k8s.io/v1"),
-        ("34", "problem", "only whole GPUs"),
+        ("34", "note", "off by default"),
         ("35+", "note", "DRAPartitionableDevices, DRAExtendedResource, DRADeviceTaints"),
         ("36+", "ok", "v1.36.2"),
         ("", "note", "not known"),

@@ -57,6 +57,19 @@ def test_each_call_is_the_request_that_kubernetes_documents(tmp_path: Path) -> N
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("minor", "found"), [("36", (1, 36)), ("34+", (1, 34)), ("", (0, 0)), ("x", (0, 0))])
+def test_the_version_of_the_server(tmp_path: Path, minor: str, found: tuple[int, int]) -> None:
+    async def play(seen: Seen, wire: Wire) -> None:
+        assert seen.path == "/version"
+        await wire.answer({"major": "1", "minor": minor, "gitVersion": "v1"})
+
+    async def main() -> None:
+        async with Scripted(play) as server, api(tmp_path, server.url) as client:
+            assert (await client.version()).release == found
+
+    asyncio.run(main())
+
+
 def test_requests_are_counted_and_reported(tmp_path: Path) -> None:
     async def play(seen: Seen, wire: Wire) -> None:
         await wire.answer(node("n", 7), 404 if "gone" in seen.path else 200)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from aliquot.cli.doctor.finding import DoctorFinding, first_names
 from aliquot.cli.dra.check_facts import (
-    COMBINED,
     EXTENDED,
     EXTENDED_STEP,
     PARTITIONABLE,
@@ -47,9 +46,6 @@ def _release(facts: DraFacts) -> DoctorFinding:
         return DoctorFinding(SERVER, "SERVER_VERSION", "note", f"{named}: the release is not known", "kubectl version")
     if release < _FIRST:
         message = f"{named}: Aliquot needs resource.k8s.io/v1, which 1.34 brought"
-        return DoctorFinding(SERVER, "SERVER_VERSION", "problem", message, step)
-    if release == COMBINED:
-        message = f"{named} has no counters that devices of several slices share: only whole GPUs without MIG work"
         return DoctorFinding(SERVER, "SERVER_VERSION", "problem", message, step)
     if release < _GATES_ON:
         message = f"{named} has these feature gates off by default: {PARTITIONABLE}, {EXTENDED}, {TAINTS}"

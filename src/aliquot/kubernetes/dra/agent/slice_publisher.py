@@ -11,10 +11,10 @@ import msgspec
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ConflictError, NotFoundError
+from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.dra.model.layout import SliceLayout
+from aliquot.kubernetes.dra.model.layout import SEPARATE_SINCE, SliceLayout
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.publication import Publication, next_publication
@@ -44,6 +44,7 @@ class SlicePublisher:
         self._node = node
         self._naming = naming
         self._layout = layout or SliceLayout()
+        self._knows_version = False
         self._fields = {"spec.nodeName": node, "spec.driver": naming.driver}
         self.writes = 0
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -58,7 +59,7 @@ class SlicePublisher:
     @property
     def problem(self) -> str:
         if self.slices.absent:
-            return "this cluster does not serve resourceslices.resource.k8s.io/v1: it needs Kubernetes 1.36"
+            return "this cluster does not serve resourceslices.resource.k8s.io/v1: it needs Kubernetes 1.34"
         return self.slices.unavailable
 
     @property
@@ -85,6 +86,23 @@ class SlicePublisher:
         then nothing was written.
         """
         self.refuse_other_driver()
+        try:
+            await self._choose_shape()
+            return await self._publish_with_retries(wanted, allocated, node)
+        except ApiError:
+            self._knows_version = False  # the API server may be another one when it answers again
+            raise
+
+    async def _choose_shape(self) -> None:
+        """Choose the shape of slices that the API server accepts: that of 1.34 differs from later ones."""
+        if not self._knows_version:
+            release = (await self._api.version()).release
+            self._layout = msgspec.structs.replace(self._layout, combined=(0, 0) < release < SEPARATE_SINCE)
+            self._knows_version = True
+
+    async def _publish_with_retries(
+        self, wanted: PublishedChoice, allocated: Collection[str] | None, node: Node
+    ) -> float | None:
         for _ in range(MOST_TRIES - 1):
             try:
                 return await self._publish(wanted, allocated, node)

@@ -17,6 +17,9 @@ MOST_COUNTERS = 32
 MOST_DEVICE_COUNTERS = 1024
 """In 1.34: counters of all devices of a slice together."""
 
+SEPARATE_SINCE = (1, 35)
+"""The first Kubernetes whose slices have either devices or counters."""
+
 
 class SliceLayout(msgspec.Struct, frozen=True):
     """The division of a node's devices.

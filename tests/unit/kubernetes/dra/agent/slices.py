@@ -12,6 +12,7 @@ from aliquot.kubernetes.client.client import ObjectSelection
 from aliquot.kubernetes.client.codec import ObjectList
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.client.server_version import ServerVersion
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice
@@ -38,7 +39,13 @@ class SliceServer:
         self.log: list[str] = []
         self.before: Callable[[str], None] = lambda verb: None
         self.holes = 0
+        self.release = (1, 36)
+        self.versions_read = 0
         self._version = 0
+
+    async def version(self) -> ServerVersion:
+        self.versions_read += 1
+        return ServerVersion(*map(str, self.release))
 
     def selection(self, kind: object, **more: Any) -> ObjectSelection:
         return ObjectSelection()
@@ -80,6 +87,8 @@ class SliceServer:
                 taint.setdefault("timeAdded", "2026-11-28T00:00:00Z")
         plain["metadata"]["resourceVersion"] = str(self._version)
         made = msgspec.convert(plain, ResourceSlice)
+        if made.spec.devices and made.spec.shared_counters and self.release >= (1, 35):
+            raise ApiError("spec: exactly one of devices and sharedCounters is required", status=422)
         self.items[made.name] = made
         self.log.append(verb)
         self.check()

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from aliquot.kubernetes.client.errors import ConflictError
+from aliquot.kubernetes.client.errors import ApiError, ConflictError
 from aliquot.kubernetes.client.objects import ObjectMeta
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.validation import InvalidSlicesError
@@ -153,5 +153,24 @@ def test_the_scheduler_never_sees_a_wrong_pool() -> None:
             bed.wait(dice.choice((0, 1, 6)))
         assert bed.server.holes == 1  # between the first two slices
         assert NODE.metadata.uid
+
+    run(story())
+
+
+def test_the_shape_of_slices_follows_the_version_of_the_api_server(bed: Bed) -> None:
+    async def story() -> None:
+        bed.server.release = (1, 34)
+        await bed.publish(choice(0, 1))
+        (only,) = bed.server.items.values()
+        assert only.spec.devices
+        assert only.spec.shared_counters
+        await bed.publish(choice(0, 1, 2))
+        assert bed.server.versions_read == 1
+        bed.server.release = (1, 35)
+        with pytest.raises(ApiError, match="exactly one"):
+            await bed.publish(choice(0, 1, 2, 3))
+        assert await bed.publish(choice(0, 1, 2, 3)) is None
+        assert len(bed.server.items) == 2
+        assert bed.server.versions_read == 2
 
     run(story())
