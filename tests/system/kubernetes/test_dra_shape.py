@@ -21,7 +21,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 def test_devices_and_counters_share_a_slice_only_before_kubernetes_1_35(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, minor: str
 ) -> None:
-    """Only the stand-in can be told its version. A real server answers with its own."""
+    """The test sets the stand-in's version. A real server answers with its own."""
     monkeypatch.setitem(discovery.VERSION, "minor", minor)
 
     async def publish() -> tuple[int, int]:

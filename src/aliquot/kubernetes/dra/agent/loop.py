@@ -42,6 +42,8 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """The instances that were created for claims. Others stay, even if they are idle."""
     published: frozenset[str]
     """Names of the devices that are published now."""
+    facts: Facts | None = None
+    """Facts of the driver and the boards, for the attributes of devices."""
 
 
 ChooseDevices = Callable[[NodeOffer], PublishedChoice]
@@ -101,13 +103,15 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
             return self.publisher.problem or "the ResourceSlices are not read yet"
         return ""
 
-    async def publish(self, inventory: Inventory, unhealthy: frozenset[str], keeper: ClaimKeeper) -> float | None:
+    async def publish(
+        self, inventory: Inventory, facts: Facts, unhealthy: frozenset[str], keeper: ClaimKeeper
+    ) -> float | None:
         """Write what differs. Return the seconds until the next write is due, None if none is. Raises AliquotError."""
         allocated = self.claims.allocated
         taken = (allocated or frozenset()) | keeper.devices
         published = frozenset(device.name for device in self.publisher.published.devices)
         created = frozenset(keeper.store.records.created)
-        chosen = self.choose(NodeOffer(inventory, taken, unhealthy, created, published))
+        chosen = self.choose(NodeOffer(inventory, taken, unhealthy, created, published, facts))
         return await self.publisher.publish(chosen, None if allocated is None else taken, self.node.items[0])
 
     async def report(self, keeper: ClaimKeeper) -> None:
@@ -149,7 +153,7 @@ class ClaimAgentLoop:
         return pause
 
     async def _cycle(self) -> float:
-        inventory = (await self._hardware.read())[0]
+        inventory, facts = await self._hardware.read()
         unhealthy = self._hardware.unhealthy
         self._metrics.record_observation(inventory, time.time(), len(unhealthy))
         self._observed(inventory)
@@ -157,7 +161,7 @@ class ClaimAgentLoop:
         if unread := self._slices.unread:
             self._loop.error = unread
             return UNREAD_S
-        wait = await self._slices.publish(inventory, unhealthy, self._keeper)
+        wait = await self._slices.publish(inventory, facts, unhealthy, self._keeper)
         await self._slices.report(self._keeper)
         self._loop.error = ""
         return min(each for each in (CHECK_S, wait, self._keeper.stale.due_s) if each is not None)

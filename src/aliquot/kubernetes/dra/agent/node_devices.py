@@ -65,7 +65,7 @@ class NodeDevices:
         def stays(gpu: Gpu, instance: GpuInstance) -> bool:
             return CreatedInstance(gpu.uuid, instance.profile_id, instance.placement) not in node.created
 
-        offer = offered_devices(node.inventory, self.naming, mode_changes=self._mode_changes)
+        offer = offered_devices(node.inventory, self.naming, facts=node.facts, mode_changes=self._mode_changes)
         self.refusals = offer.refusals
         self._known = {device.name: device for device in offer.devices}
         self._sick = frozenset(_unhealthy_gpus(node))

@@ -18,12 +18,15 @@ from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_status import ClaimStatusWriter
 from aliquot.kubernetes.dra.agent.loop import CHECK_S, ClaimAgentLoop, ClaimKeeper, NodeOffer, NodeSlices
 from aliquot.kubernetes.dra.agent.metrics import ClaimAgentMetrics
+from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.agent.stale_claims import GONE_S, StaleClaims
-from aliquot.kubernetes.dra.model.ranking import PublishedChoice
+from aliquot.kubernetes.dra.model.attributes import semantic_version
+from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from unit.kubernetes.dra.agent.bench import Bench, claim, run
 from unit.kubernetes.dra.agent.slices import NODE, Bed, choice
+from unit.kubernetes.dra.model.nodes import NAMING
 
 SMALL = "gpu-0-mig-1g.5gb-4"
 
@@ -92,6 +95,16 @@ def test_an_idle_node_writes_nothing(agent: Agent) -> None:
     assert agent.offers[0].unhealthy == {"GPU-bad"}
     assert agent.figure("aliquot_claims_published_devices") == 2
     assert agent.figure("aliquot_claims_slice_writes_total") == 2
+
+
+def test_devices_have_the_facts_of_the_driver(agent: Agent) -> None:
+    agent.read_everything()
+    run(agent.loop.cycle())
+    facts = agent.bench.gpus.node.backend.facts()
+    devices = NodeDevices("n1", NAMING, PublishPolicy()).choose(agent.offers[0]).devices
+    found = [device.attributes["driverVersion"].version_value for device in devices]
+    assert found == [semantic_version(facts.driver)] * len(devices)
+    assert found[0]
 
 
 def test_a_prepared_claim_counts_as_allocated(agent: Agent) -> None:
