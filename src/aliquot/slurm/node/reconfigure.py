@@ -7,7 +7,7 @@ import os
 from msgspec.structs import replace
 
 from aliquot.errors import BlockedError
-from aliquot.slurm.client.errors import OldSlurmError
+from aliquot.slurm.client.errors import OldSlurmError, SlurmUnavailableError
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
@@ -73,7 +73,10 @@ def report_forgotten(record: ChangeRecord, answered: frozenset[str], context: Sl
     refuses steps in their jobs. With the option -R it remembers, but a job that starts in that time on a node with GPUs
     opens none of its devices (tested with 22.05.8).
     """
-    now = {node.name: node.states for node in context.slurm.nodes()}
+    try:
+        now = {node.name: node.states for node in context.slurm.nodes()}
+    except SlurmUnavailableError:
+        return  # the next step waits for slurmctld
     forgotten = sorted(name for name in answered - {record.name} if "UNKNOWN" in now.get(name, ()))
     if forgotten:
         more = f" and {len(forgotten) - 1} more" if len(forgotten) > 1 else ""
@@ -102,11 +105,12 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
         context.report("restarting slurmctld")
         restart_controller(record)
         seconds = 30.0
+        waiting.wait_for_controller(context, seconds)
+        report_forgotten(record, answered, context)
     begin = context.now()
     while context.now() - begin <= seconds:
         waiting.wait_for_controller(context, seconds)
         if _controller_agrees(record, context):
-            report_forgotten(record, answered, context)
             return
         context.sleep(waiting.POLL_S * 5)
     raise BlockedError(
