@@ -232,7 +232,8 @@ def test_a_device_that_a_machine_uses_stays(bed: Bed) -> None:
     assert refused.status == 403
     assert "n1-000008004 is in use with VM vm in namespace default" in refused.body["message"]
     assert bed.ask("DELETE", f"{VMS}/vm").status == 200
-    assert bed.ask("PATCH", "vgpudevices/n1-000008004", {"spec": {"enabled": False}}).status == 200
+    off = {"spec": {"enabled": False}}
+    bed.cluster.wait(lambda: bed.ask("PATCH", "vgpudevices/n1-000008004", off).status == 200, "the deletion to be seen")
 
 
 def test_what_is_in_use_is_kept_when_all_of_a_kind_are_deleted_at_once(bed: Bed) -> None:
