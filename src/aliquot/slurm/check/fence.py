@@ -164,7 +164,7 @@ def long_lists(inputs: CheckInput) -> Iterator[SlurmFinding]:
                 )
                 fix = "update Slurm to 23.02.4 or later, or use control groups of version 1"
                 yield msgspec.structs.replace(
-                    warning("LONG_DEVICE_LIST", group.gres[0].location, f"{sentence}deny them to jobs", fix),
+                    warning("LONG_DEVICE_LIST", lines[0].location, f"{sentence}deny them to jobs", fix),
                     nodes=(name,),
                 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -56,8 +57,10 @@ def push_files(record: ChangeRecord, context: SlurmChangeContext) -> None:
 
 
 def answering_nodes(context: SlurmChangeContext) -> frozenset[str]:
-    """Return the names of the nodes whose slurmd is registered and responds."""
-    return frozenset(node.name for node in context.slurm.nodes() if node.answers)
+    """Return the names of the nodes whose slurmd is registered and responds. Empty if slurmctld does not answer."""
+    with suppress(SlurmUnavailableError):
+        return frozenset(node.name for node in context.slurm.nodes() if node.answers)
+    return frozenset()
 
 
 def restart_controller(record: ChangeRecord) -> None:
@@ -97,12 +100,12 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
     command = record.change.settings.controller_restart
     if not command:
         raise needs_restart(record.version)
-    answered = answering_nodes(context)
     if command == BY_HAND:
         context.report("restart slurmctld now; waiting for it")
         seconds = record.change.timeout_s
     else:
         context.report("restarting slurmctld")
+        answered = answering_nodes(context)
         restart_controller(record)
         seconds = 30.0
         waiting.wait_for_controller(context, seconds)

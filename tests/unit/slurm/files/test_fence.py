@@ -153,6 +153,12 @@ def test_check_finds_more_device_files_than_an_old_release_can_deny(
     assert [(f.nodes, f.sentence.partition(":")[0]) for f in reported] == [(("n1",), "23 device files")] * found
 
 
+def test_a_node_without_gpus_of_its_own_may_have_many_fenced_files() -> None:
+    lines = f"NodeName=n1 Name=nic MultipleFiles={','.join(cap(n) for n in range(1, 30))}\n"
+    found = findings(f"NodeName=n1 Gres={fence.VALUE}\n", lines, head=NIC, cgroup=CGROUP, version=Version(22, 5, 8))
+    assert "LONG_DEVICE_LIST" in {each.rule for each in found}
+
+
 def test_check_finds_a_task_prolog_that_is_missing() -> None:
     line, own = "NodeName=n1 Gres=gpu:a100_3g.20gb:1\n", cut("a100_3g.20gb", 1)
     missing = "warning NO_TASK_PROLOG slurm.conf"
