@@ -80,7 +80,7 @@ class AgentNode(Bench):
         self.preparer = ClaimPreparer(node, self.store, self.cluster, self.cdi)
         self.bed.restart()
         self.bed.publisher.slices.apply(FullList(tuple(self.bed.server.items.values()), "1"))
-        api: Any = SimpleNamespace(patch=_unchanged)
+        api: Any = SimpleNamespace(patch=self._shown)
         self.claims = ClaimInformer(api, NAMING.driver, self.devices.is_own_pool)
         self.see()
         own = Informer(Node, name=NODE.name)
@@ -93,16 +93,18 @@ class AgentNode(Bench):
         hardware.unhealthy = frozenset()
         self.loop = ClaimAgentLoop(AgentLoop(), hardware, keeper, slices, self.metrics, lambda _: None)
 
+    async def _shown(self, _: object, name: str, __: object, *, namespace: str, subresource: str) -> ResourceClaim:
+        """Take the status of a claim."""
+        found = self.claims.claims.get(name, namespace)
+        assert found is not None
+        return found
+
     async def uses(self) -> Sequence[PodDeviceUse]:
         return [PodDeviceUse("team", name, "main", claim=ClaimedDevice(f"team/{name}", "x")) for name in self.pods]
 
     def see(self) -> None:
         """Let the agent see the claims of the cluster."""
         self.claims.claims.apply(FullList(tuple(map(_object, self.cluster.claims.values())), "1"))
-
-
-async def _unchanged(*_: object, **__: object) -> None:
-    """Take the status of a claim."""
 
 
 def _object(made: AllocatedClaim) -> ResourceClaim:

@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.cli.doctor.finding import DoctorFinding
 from aliquot.cli.dra.check_classes import class_findings
-from aliquot.cli.dra.check_facts import APPLIED_ANNOTATION, COMBINED, DraFacts
+from aliquot.cli.dra.check_facts import APPLIED_ANNOTATION, DraFacts
 from aliquot.cli.dra.check_nodes import node_findings
 from aliquot.cli.dra.check_server import server_findings
 from aliquot.cli.dra.check_slices import slice_findings
@@ -167,7 +167,7 @@ def test_the_slices_of_another_driver_are_judged_by_what_the_server_does_not_che
 
 def test_in_1_34_counters_must_be_in_the_slice_of_their_devices() -> None:
     found = problems(slice_findings(facts(version=ServerVersion("1", "34"))))
-    assert facts(version=ServerVersion("1", "34")).release == COMBINED
+    assert facts(version=ServerVersion("1", "34")).release == (1, 34)
     assert "NO_SUCH_COUNTER" in found[0][0]
 
 

@@ -17,8 +17,6 @@ AGENT_LABELS = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/componen
 PARTITIONABLE, EXTENDED, TAINTS = "DRAPartitionableDevices", "DRAExtendedResource", "DRADeviceTaints"
 PARTITIONABLE_STEP = f"set --feature-gates={PARTITIONABLE}=true on kube-apiserver and kube-scheduler"
 EXTENDED_STEP = f"set --feature-gates={EXTENDED}=true on kube-apiserver, kube-scheduler and kubelet"
-COMBINED = (1, 34)
-"""The release whose slices have devices and their counters together."""
 
 
 APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aliquot.cli.doctor.finding import DoctorFinding, first_names
-from aliquot.cli.dra.check_facts import COMBINED, DraFacts, is_own
+from aliquot.cli.dra.check_facts import DraFacts, is_own
 from aliquot.foundation.decimals import counted
+from aliquot.kubernetes.dra.model.layout import is_combined
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.slices import read_publication
@@ -74,7 +75,7 @@ def _faults(facts: DraFacts, members: Sequence[ResourceSlice], node: str, *, cou
     newest = max(each.spec.pool.generation for each in members)
     current = [each for each in members if each.spec.pool.generation == newest]
     own = all(is_own(facts.naming, each) for each in members)
-    found = find_faults(current, node, combined=facts.release == COMBINED)
+    found = find_faults(current, node, combined=is_combined(facts.release))
     faults = [fault for fault in found if own or fault.code in POOL_CODES]
     if any(fault.code == "SLICE_COUNT" for fault in faults):
         # The counters may be in the slice that lacks.

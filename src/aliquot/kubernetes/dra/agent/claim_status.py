@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from aliquot.core.model.encoding import to_builtins
+from aliquot.core.model.inventory import Inventory
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.events import rfc3339
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
+from aliquot.kubernetes.dra.agent.claim_store import device_exists
 from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
@@ -34,6 +36,8 @@ MESSAGE_LIMIT = 1024
 class ClaimProblems(msgspec.Struct, frozen=True):
     """The reasons for which devices of prepared claims do not work."""
 
+    inventory: Inventory
+    boot: str
     missing: Mapping[str, str]
     """For the uid of each claim that lost a device: why Aliquot cannot create it again."""
     health: Mapping[tuple[str, str], DeviceState]
@@ -43,10 +47,13 @@ class ClaimProblems(msgspec.Struct, frozen=True):
         """Return the reason and the message for a device that does not work; None if it works."""
         if claim.uid in self.missing:
             why = self.missing[claim.uid] or "Aliquot creates it again"
-            return "DeviceMissing", f"{device.uuid or device.device} does not exist any more: {why}"
+            if not device_exists(device, self.inventory):
+                return "DeviceMissing", f"{device.uuid} does not exist any more: {why}"
+            if claim.boot != self.boot:
+                return "NotPrepared", f"the claim is not prepared again after a reboot: {why}"
         state = self.health.get((device.pool, device.device))
         if state is not None and not state.healthy:
-            return "DeviceUnhealthy", f"{device.uuid or device.device}: {state.message}"
+            return "DeviceUnhealthy", f"{device.uuid}: {state.message}"
         return None
 
 
@@ -117,7 +124,10 @@ class ClaimStatusWriter:
             "status": {"devices": [*others, *entries]},
         }
         try:
-            await self._api.patch(ResourceClaim, meta.name, body, namespace=meta.namespace, subresource="status")
+            written = await self._api.patch(
+                ResourceClaim, meta.name, body, namespace=meta.namespace, subresource="status"
+            )
+            self._claims.claims.record_write(claim, written)
         except (ConflictError, NotFoundError):
             pass  # the next cycle sees the claim as it is then
         except ApiError as error:

@@ -10,7 +10,13 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
-from aliquot.node.holders.prepared_claims import ClaimRecords, CreatedInstance, PreparedClaimFile, RecordedClaim
+from aliquot.node.holders.prepared_claims import (
+    ClaimRecords,
+    CreatedInstance,
+    PreparedClaimFile,
+    RecordedClaim,
+    RecordedDevice,
+)
 
 
 class ClaimStore:
@@ -79,3 +85,22 @@ def allocation_of(recorded: RecordedClaim) -> AllocatedClaim:
     reference = ClaimReference(recorded.uid, recorded.namespace, recorded.name)
     devices = tuple(AllocatedDevice(d.requests, d.pool, d.device, d.shared) for d in recorded.devices)
     return AllocatedClaim(reference, devices, recorded.pod_claim)
+
+
+def exists(claim: RecordedClaim, inventory: Inventory) -> bool:
+    """Report whether all devices of a prepared claim exist at their places."""
+    return all(device_exists(device, inventory) for device in claim.devices)
+
+
+def device_exists(device: RecordedDevice, inventory: Inventory) -> bool:
+    """Report whether a device of a prepared claim exists at its place."""
+    gpu = next((gpu for gpu in inventory.gpus if gpu.uuid == device.gpu), None)
+    if gpu is None or gpu.lost:
+        return False
+    parts = {
+        c.uuid
+        for i in gpu.instances
+        if (i.profile_id, i.placement) == (device.profile_id, device.placement)
+        for c in i.compute_instances
+    }
+    return device.uuid in (parts if device.placement else {gpu.uuid})

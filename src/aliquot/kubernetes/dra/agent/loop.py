@@ -114,9 +114,9 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
         chosen = self.choose(NodeOffer(inventory, taken, unhealthy, created, published, facts))
         return await self.publisher.publish(chosen, None if allocated is None else taken, self.node.items[0])
 
-    async def report(self, keeper: ClaimKeeper) -> None:
+    async def report(self, inventory: Inventory, keeper: ClaimKeeper) -> None:
         """Let the claims show their devices."""
-        problems = ClaimProblems(keeper.preparer.missing, self.health())
+        problems = ClaimProblems(inventory, await keeper.boot(), keeper.preparer.missing, self.health())
         await self.status.write(keeper.store.records.claims, problems)
 
 
@@ -162,7 +162,7 @@ class ClaimAgentLoop:
             self._loop.error = unread
             return UNREAD_S
         wait = await self._slices.publish(inventory, facts, unhealthy, self._keeper)
-        await self._slices.report(self._keeper)
+        await self._slices.report(inventory, self._keeper)
         self._loop.error = ""
         return min(each for each in (CHECK_S, wait, self._keeper.stale.due_s) if each is not None)
 

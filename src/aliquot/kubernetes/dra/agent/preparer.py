@@ -21,7 +21,7 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiUnavailableError
 from aliquot.kubernetes.dra.agent import claim_plan
 from aliquot.kubernetes.dra.agent.claim_plan import ClaimPlan, ClaimPlanner, DeviceTarget
-from aliquot.kubernetes.dra.agent.claim_store import ClaimStore, allocation_of
+from aliquot.kubernetes.dra.agent.claim_store import ClaimStore, allocation_of, exists
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, ClaimSource
 from aliquot.kubernetes.dra.agent.prepare_ports import CdiNames, PreparedNode, PrepareListener
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim, PreparedDevice
@@ -141,9 +141,9 @@ class ClaimPreparer:
     def missing(self) -> Mapping[str, str]:
         """The prepared claims whose devices did not exist at the last ``restore``, and do not now: the reason by uid.
 
-        It is empty while the devices are created again.
+        The reason is empty while the devices are created again.
         """
-        return self._missing
+        return dict(self._missing)
 
     async def close(self, hangs: Callable[[], bool] = lambda: False) -> None:
         """Wait for the change that runs, but not for another program, nor while ``hangs`` is true of the driver."""
@@ -319,24 +319,6 @@ def answer(claim: RecordedClaim) -> PreparedClaim:
     return PreparedClaim(
         claim.uid, tuple(PreparedDevice(d.requests, d.pool, d.device, d.cdi_ids) for d in claim.devices)
     )
-
-
-def exists(claim: RecordedClaim, inventory: Inventory) -> bool:
-    """Report whether all devices of a prepared claim exist at their places."""
-    gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
-    for device in claim.devices:
-        gpu = gpus.get(device.gpu)
-        if gpu is None or gpu.lost:
-            return False
-        parts = {
-            c.uuid
-            for i in gpu.instances
-            if (i.profile_id, i.placement) == (device.profile_id, device.placement)
-            for c in i.compute_instances
-        }
-        if device.uuid not in (parts if device.placement else {gpu.uuid}):
-            return False
-    return True
 
 
 def _read_locked(connection: Connection) -> Inventory:

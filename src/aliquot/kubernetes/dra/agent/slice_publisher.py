@@ -11,10 +11,10 @@ import msgspec
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.dra.model.layout import SEPARATE_SINCE, SliceLayout
+from aliquot.kubernetes.dra.model.layout import SliceLayout, is_combined
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.publication import Publication, next_publication
@@ -96,8 +96,9 @@ class SlicePublisher:
     async def _choose_shape(self) -> None:
         """Choose the shape of slices that the API server accepts: that of 1.34 differs from later ones."""
         if not self._knows_version:
-            release = (await self._api.version()).release
-            self._layout = msgspec.structs.replace(self._layout, combined=(0, 0) < release < SEPARATE_SINCE)
+            with suppress(ForbiddenError):  # then it is taken for a present one
+                release = (await self._api.version()).release
+                self._layout = msgspec.structs.replace(self._layout, combined=is_combined(release))
             self._knows_version = True
 
     async def _publish_with_retries(

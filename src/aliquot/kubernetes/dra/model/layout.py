@@ -21,6 +21,11 @@ SEPARATE_SINCE = (1, 35)
 """The first Kubernetes whose slices have either devices or counters."""
 
 
+def is_combined(release: tuple[int, int]) -> bool:
+    """Report whether slices of a release have devices and their counters together. An unknown one, (0, 0), has not."""
+    return (0, 0) < release < SEPARATE_SINCE
+
+
 class SliceLayout(msgspec.Struct, frozen=True):
     """The division of a node's devices.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,7 +22,19 @@ POOL = "n1-aliquot"
 MIG = RecordedDevice(("r",), POOL, "mig", "GPU-1", 19, "0:1", "MIG-1")
 WHOLE = RecordedDevice(("s",), POOL, "whole", "GPU-2", uuid="GPU-2")
 CLAIM = RecordedClaim("u1", "team", "train", "boot", (MIG, WHOLE))
-FINE = ClaimProblems({}, {})
+PART = SimpleNamespace(profile_id=19, placement="0:1", compute_instances=[SimpleNamespace(uuid="MIG-1")])
+FIRST = SimpleNamespace(uuid="GPU-1", lost=False, instances=[PART])
+SECOND = SimpleNamespace(uuid="GPU-2", lost=False, instances=[])
+
+
+def problems_with(*gpus: object, why: str | None = None, boot: str = "boot", **health: DeviceState) -> ClaimProblems:
+    """Return the problems of a node with these GPUs. ``why`` is the reason for which the claim is not restored."""
+    inventory: Any = SimpleNamespace(gpus=gpus)
+    missing = {} if why is None else {"u1": why}
+    return ClaimProblems(inventory, boot, missing, {(POOL, name): state for name, state in health.items()})
+
+
+FINE = problems_with(FIRST, SECOND)
 FOREIGN = {"driver": "nic.example.com", "pool": POOL, "device": "nic", "conditions": [{"observedGeneration": 3}]}
 NEIGHBOUR = {"driver": DRIVER, "pool": "n2-aliquot", "device": "mig", "conditions": []}
 
@@ -44,12 +57,13 @@ class Server:
         self.claim = msgspec.structs.replace(self.claim, status=status)
         self.claims.claims.apply(FullList((self.claim,), "1"))
 
-    async def patch(self, kind: object, name: str, body: dict[str, Any], **words: str) -> None:
+    async def patch(self, kind: object, name: str, body: dict[str, Any], **words: str) -> ResourceClaim:
         assert (kind, name, words) == (ResourceClaim, "train", {"namespace": "team", "subresource": "status"})
         if self.error is not None:
             raise self.error
         self.writes.append(body)
         self.show(body["status"]["devices"])
+        return self.claim
 
     def write(self, claim: RecordedClaim | None = CLAIM, problems: ClaimProblems = FINE) -> dict[str, Any]:
         """Run one cycle, and return our entries by device."""
@@ -80,10 +94,12 @@ def test_a_prepared_claim_shows_its_devices_and_is_written_once() -> None:
 @pytest.mark.parametrize(
     ("problems", "broken", "reason", "text"),
     [
-        (ClaimProblems({"u1": "GPU 0 fell off the bus"}, {}), {"mig", "whole"}, "DeviceMissing", "fell off the bus"),
-        (ClaimProblems({"u1": ""}, {}), {"mig", "whole"}, "DeviceMissing", "Aliquot creates it again"),
-        (ClaimProblems({}, {(POOL, "mig"): DeviceState(False, "XID 79")}), {"mig"}, "DeviceUnhealthy", "XID 79"),
-        (ClaimProblems({"u2": "gone"}, {(POOL, "mig"): DeviceState(True)}), set(), "", ""),
+        (problems_with(why="no GPU is left"), {"mig", "whole"}, "DeviceMissing", "no GPU is left"),
+        (problems_with(FIRST, why=""), {"whole"}, "DeviceMissing", "Aliquot creates it again"),
+        (problems_with(SECOND, why="it fell off the bus"), {"mig"}, "DeviceMissing", "fell off the bus"),
+        (problems_with(FIRST, SECOND, why="busy", boot="next"), {"mig", "whole"}, "NotPrepared", "reboot: busy"),
+        (problems_with(FIRST, SECOND, mig=DeviceState(False, "XID 79")), {"mig"}, "DeviceUnhealthy", "XID 79"),
+        (problems_with(FIRST, SECOND, mig=DeviceState(True)), set(), "", ""),
     ],
 )
 def test_a_device_that_does_not_work_says_why_and_since_when(

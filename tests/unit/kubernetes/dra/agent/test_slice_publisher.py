@@ -7,8 +7,9 @@ import random
 import msgspec
 import pytest
 
-from aliquot.kubernetes.client.errors import ApiError, ConflictError
+from aliquot.kubernetes.client.errors import ApiError, ConflictError, ForbiddenError
 from aliquot.kubernetes.client.objects import ObjectMeta
+from aliquot.kubernetes.client.server_version import ServerVersion
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.validation import InvalidSlicesError
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
@@ -155,6 +156,15 @@ def test_the_scheduler_never_sees_a_wrong_pool() -> None:
         assert NODE.metadata.uid
 
     run(story())
+
+
+def test_without_the_right_to_read_the_version_slices_have_the_present_shape(bed: Bed) -> None:
+    async def forbidden() -> ServerVersion:
+        raise ForbiddenError("cannot get path /version", status=403)
+
+    bed.server.version = forbidden  # type: ignore[method-assign]
+    assert run(bed.publish(choice(0, 1))) is None
+    assert len(bed.server.items) == 2
 
 
 def test_the_shape_of_slices_follows_the_version_of_the_api_server(bed: Bed) -> None:
