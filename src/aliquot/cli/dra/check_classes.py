@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aliquot.cli.doctor.finding import DoctorFinding, Status, first_names
 from aliquot.cli.dra.check_facts import DraFacts, resource_was_dropped
-from aliquot.kubernetes.dra.model.device_classes import device_classes, published_profiles
+from aliquot.kubernetes.dra.model.device_classes import device_classes, preferred_class, published_profiles
 from aliquot.kubernetes.dra.model.naming import OWN_DRIVER
 from aliquot.kubernetes.dra.model.objects import DeviceClass
 
@@ -66,8 +66,7 @@ def _same_resource(classes: Sequence[DeviceClass]) -> Iterator[DoctorFinding]:
     for resource, group in sorted(by_resource.items()):
         if len(group) > 1:
             ordered = sorted(group, key=lambda each: each.name)
-            # RFC 3339 in UTC is ordered like text. Of equal times the first name wins.
-            chosen = max(ordered, key=lambda each: each.metadata.creation_timestamp or "")
+            chosen = preferred_class(ordered)
             names = " and ".join(each.name for each in ordered)
             message = f"{names} have the same resource {resource}: pods that request it get {chosen.name}"
             step = f"kubectl get deviceclasses {' '.join(each.name for each in ordered)} -o yaml"

@@ -51,6 +51,8 @@ class ResourceAmounts(ApiStruct, frozen=True):
 
 class PendingContainer(ApiStruct, frozen=True):
     resources: ResourceAmounts = ResourceAmounts()
+    restart_policy: str = ""
+    """``Always`` for an init container that runs beside the others (a sidecar)."""
 
 
 class SchedulingGate(ApiStruct, frozen=True):

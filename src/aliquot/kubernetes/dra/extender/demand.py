@@ -15,6 +15,7 @@ from aliquot.kubernetes.client.pending_pod import PendingContainer
 from aliquot.kubernetes.client.pods import Toleration
 from aliquot.kubernetes.dra.extender.messages import ScheduledPod
 from aliquot.kubernetes.dra.extender.selectors import FieldCondition, UnknownRequestError, read_selectors
+from aliquot.kubernetes.dra.model.device_classes import preferred_class
 from aliquot.kubernetes.dra.model.objects import GROUP, DeviceClass, DeviceSelector
 from aliquot.kubernetes.gpu.quantity import read
 
@@ -174,16 +175,21 @@ def _needed(detail: DeviceRequestDetail, classes: Mapping[str, DeviceClass]) -> 
 def _resources(pod: ScheduledPod, classes: Sequence[DeviceClass]) -> Iterator[tuple[str, int]]:
     """Yield the class and number of devices for the extended resources, container by container.
 
-    Init containers end before the others start: only what exceeds these is additional.
+    Init containers end before the others start, unless they are sidecars: only what exceeds these is additional.
     """
     by_resource = {f"{IMPLICIT_RESOURCE}{each.name}": each.name for each in classes}
-    by_resource |= {each.spec.extended_resource_name: each.name for each in classes if each.spec.extended_resource_name}
+    same: dict[str, list[DeviceClass]] = {}
+    for each in classes:
+        if each.spec.extended_resource_name:
+            same.setdefault(each.spec.extended_resource_name, []).append(each)
+    by_resource |= {name: preferred_class(group).name for name, group in same.items()}
     at_once: dict[str, int] = {}
-    for container in pod.spec.containers:
+    sidecars = tuple(each for each in pod.spec.init_containers if each.restart_policy == "Always")
+    for container in (*sidecars, *pod.spec.containers):
         for name, count in _amounts(container, by_resource):
             at_once[name] = at_once.get(name, 0) + count
             yield by_resource[name], count
-    for container in pod.spec.init_containers:
+    for container in (each for each in pod.spec.init_containers if each.restart_policy != "Always"):
         for name, count in _amounts(container, by_resource):
             if count > at_once.get(name, 0):
                 yield by_resource[name], count - at_once.get(name, 0)

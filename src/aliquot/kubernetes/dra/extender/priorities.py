@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from aliquot.kubernetes.dra.extender.demand import Demand
 from aliquot.kubernetes.dra.extender.messages import MOST_PRIORITY
@@ -10,14 +10,22 @@ from aliquot.kubernetes.dra.extender.published_node import Cost, PublishedNode
 from aliquot.kubernetes.dra.model.ranking import ScoreName
 
 
-def node_priorities(nodes: Mapping[str, PublishedNode | None], demand: Demand, score: ScoreName) -> dict[str, int]:
+def node_priorities(
+    nodes: Mapping[str, PublishedNode | None],
+    demand: Demand,
+    score: ScoreName,
+    late: Callable[[], bool] = lambda: False,
+) -> dict[str, int]:
     """Return a priority for each node: 10 for the lowest cost, one less for each higher one, and at least 1.
 
     It is 0 for a node where the pod does not fit, or that publishes nothing. Nodes of equal cost are equal, so that the
-    scheduler's other plugins choose among them. Under ``first-fit`` the order of names decides instead.
+    scheduler's other plugins choose among them. Under ``first-fit`` the order of names decides instead. Raises
+    TimeoutError once ``late`` returns True.
     """
     costs: dict[str, Cost] = {}
     for node, devices in nodes.items():
+        if late():
+            raise TimeoutError
         found = devices.cost(demand, score) if devices is not None else None
         if found is not None:
             costs[node] = found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from aliquot.foundation.http_server import Answer, text_answer
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.dra.extender.demand import pod_demand
@@ -16,6 +18,8 @@ from aliquot.kubernetes.dra.extender.selectors import UnknownRequestError
 from aliquot.kubernetes.dra.model.ranking import ScoreName
 
 PATH = "/prioritize"
+ANSWER_S = 0.5
+"""Seconds for an answer. The controller has other work, and the scheduler waits for a second."""
 
 
 class Prioritizer:
@@ -48,4 +52,10 @@ class Prioritizer:
             return {}
         if not demand.requests:
             return {}
-        return node_priorities(self._fleet.nodes(request.nodes), demand, self._score)
+        end = time.monotonic() + ANSWER_S
+        try:
+            nodes = self._fleet.nodes(request.nodes)
+            return node_priorities(nodes, demand, self._score, lambda: time.monotonic() > end)
+        except TimeoutError:
+            log.warning("no priorities for %s: they take longer than %g s", pod, ANSWER_S)
+            return {}

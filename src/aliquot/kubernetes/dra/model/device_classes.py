@@ -36,6 +36,15 @@ def device_classes(
     )
 
 
+def preferred_class(classes: Iterable[DeviceClass]) -> DeviceClass:
+    """Return the one of several classes with the same resource that the API server takes: the one created last.
+
+    Of equal times the first name wins. Source: k8s.io/api resource/v1/types.go, ``extendedResourceName``.
+    """
+    # RFC 3339 in UTC is ordered like text.
+    return max(sorted(classes, key=lambda each: each.name), key=lambda each: each.metadata.creation_timestamp or "")
+
+
 def profile_class(naming: DriverNaming, profile: str, *, extended_resources: bool = True) -> DeviceClass:
     """Return the class of a profile: ``mig-1g.10gb.me.nvidia.com`` for ``1g.10gb+me``."""
     word = f"mig-{label_names.profile_word(profile)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from aliquot.kubernetes.dra.extender.demand import Demand, EqualAttribute, pod_demand
@@ -36,6 +37,23 @@ def test_init_containers_add_only_what_exceeds_the_others() -> None:
     assert kinds(pod_demand(type(found)(found.metadata, spec), (), CLASSES)) == [[("1g.5gb", 2)], [("1g.5gb", 1)]]
     spec = type(found.spec)(found.spec.containers, before)
     assert kinds(pod_demand(type(found)(found.metadata, spec), (), CLASSES)) == [[("1g.5gb", 3)]]
+
+
+def test_sidecars_have_devices_beside_the_others() -> None:
+    found = pod({"nvidia.com/mig-1g.5gb": "1"})
+    (sidecar,) = pod({"nvidia.com/mig-2g.10gb": "1"}).spec.containers
+    spec = type(found.spec)((msgspec.structs.replace(sidecar, restart_policy="Always"),), found.spec.containers)
+    assert kinds(pod_demand(type(found)(found.metadata, spec), (), CLASSES)) == [[("2g.10gb", 1)], [("1g.5gb", 1)]]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_two_classes_with_one_resource_the_later_one_counts(turn: int) -> None:
+    (old,) = (each for each in CLASSES if each.spec.extended_resource_name == "nvidia.com/mig-1g.5gb")
+    (other,) = (each for each in CLASSES if each.spec.extended_resource_name == "nvidia.com/mig-2g.10gb")
+    spec = msgspec.structs.replace(other.spec, extended_resource_name="nvidia.com/mig-1g.5gb")
+    metadata = msgspec.structs.replace(other.metadata, creation_timestamp="2026-11-28T00:00:00Z")
+    classes = (old, msgspec.structs.replace(other, spec=spec, metadata=metadata))[::turn]
+    assert kinds(pod_demand(pod({"nvidia.com/mig-1g.5gb": "1"}), (), classes)) == [[("2g.10gb", 1)]]
 
 
 def test_the_names_of_claims_come_from_the_spec_or_the_status() -> None:

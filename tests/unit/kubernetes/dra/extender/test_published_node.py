@@ -38,6 +38,12 @@ def test_nothing_fits_on_a_full_gpu() -> None:
     assert cost(node(slices=()), exactly("1g.5gb")) is None
 
 
+def test_nodes_are_not_rated_when_it_is_late() -> None:
+    demand = pod_demand(pod({"nvidia.com/mig-1g.5gb": "1"}), (), CLASSES)
+    with pytest.raises(TimeoutError):
+        node_priorities({"n1": node()}, demand, "fragmentation", lambda: True)
+
+
 def test_a_device_is_given_once() -> None:
     limits = pod({"nvidia.com/mig-7g.40gb": "1"})
     assert cost(node(), body=limits) is not None
