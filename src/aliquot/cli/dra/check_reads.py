@@ -6,7 +6,7 @@ from typing import Any
 
 from aliquot.cli.doctor.finding import DoctorFinding, Status, failed
 from aliquot.cli.dra.check_facts import AGENT_LABELS, DraFacts
-from aliquot.cli.dra.check_server import SERVER
+from aliquot.cli.dra.check_server import FIRST, SERVER
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, NotFoundError, UnauthorizedError
 from aliquot.kubernetes.client.objects import Node, Pod
@@ -35,12 +35,18 @@ async def read(api: Api, driver: str) -> tuple[DraFacts, list[DoctorFinding]]:
             found[name] = await request()
         except (ApiUnavailableError, UnauthorizedError):
             raise
-        except NotFoundError:
-            unread["api"] = _not_served(api.server)
+        except NotFoundError as error:
+            if name in ("slices", "claims", "classes"):
+                unread["api"] = _not_served(api.server)
+            else:
+                unread[name] = failed(SERVER, "READ", error, what=f"{name} not read")
         except ApiError as error:
             status: Status = "note" if name == "version" else "problem"
             unread[name] = failed(SERVER, "READ", error, what=f"{name} not read", status=status)
-    return DraFacts(DriverNaming(driver), **found), list(unread.values())
+    facts = DraFacts(DriverNaming(driver), **found)
+    if facts.version is not None and (0, 0) < facts.release < FIRST:
+        unread.pop("api", None)  # the finding about the release says it
+    return facts, list(unread.values())
 
 
 def _not_served(server: str) -> DoctorFinding:

@@ -99,7 +99,8 @@ async def _denied(api: Api, account: tuple[str, str], right: RbacRight) -> list[
 
 def _request(right: RbacRight, verb: str, account: tuple[str, str]) -> ApiRequest:
     namespace = {CLUSTER: "", OWN: account[0], DEFAULT: "default"}[right.scope]
-    return ApiRequest(verb, _resource(right), namespace=namespace)
+    resource, _, subresource = _resource(right).partition("/")
+    return ApiRequest(verb, resource, namespace=namespace, subresource=subresource)
 
 
 def _resource(right: RbacRight) -> str:

@@ -16,7 +16,7 @@ from aliquot.cli.dra.check_facts import (
 )
 
 SERVER = "API server"
-_FIRST, _GATES_ON = (1, 34), (1, 36)
+FIRST, _GATES_ON = (1, 34), (1, 36)
 """The first release with ``resource.k8s.io/v1``, and the first with the feature gates on by default."""
 
 
@@ -44,7 +44,7 @@ def _release(facts: DraFacts) -> DoctorFinding:
     step = "upgrade the control plane to Kubernetes 1.36"
     if release == (0, 0):
         return DoctorFinding(SERVER, "SERVER_VERSION", "note", f"{named}: the release is not known", "kubectl version")
-    if release < _FIRST:
+    if release < FIRST:
         message = f"{named}: Aliquot needs resource.k8s.io/v1, which 1.34 brought"
         return DoctorFinding(SERVER, "SERVER_VERSION", "problem", message, step)
     if release < _GATES_ON:
