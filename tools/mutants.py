@@ -43,6 +43,8 @@ DRA_COUNTERS = ("tests/laws/oracle/test_dra_counters.py",)
 DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
 DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
 CLAIMS = ("tests/unit/kubernetes/dra/agent/test_preparer.py",)
+CLAIM_STATUS = ("tests/unit/kubernetes/dra/agent/test_claim_status.py",)
+CLAIM_VIEW = ("tests/unit/kubernetes/dra/view/test_allocated.py",)
 DRA_CHECK = ("tests/system/cli/test_dra_findings.py",)
 PRIORITIES = ("tests/laws/oracle/test_dra_priorities.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
@@ -1032,6 +1034,27 @@ MUTANTS = {
         " or not lasting <= _devices(state)",
         "",
         DRA_WRITES,
+    ),
+    "claim-status-others": Mutant(
+        "claim status: what other drivers report about a claim is overwritten",
+        "kubernetes/dra/agent/claim_status.py",
+        "[*others, *entries]",
+        "[*entries]",
+        CLAIM_STATUS,
+    ),
+    "claim-status-idle": Mutant(
+        "claim status: it is written in every cycle",
+        "kubernetes/dra/agent/claim_status.py",
+        "if wanted != shown:",
+        "if True:",
+        CLAIM_STATUS,
+    ),
+    "claim-view-generation": Mutant(
+        "dashboard: a claim finds its device in slices that the scheduler skips",
+        "kubernetes/dra/view/allocated.py",
+        "known.generation < spec.pool.generation",
+        "known.generation > spec.pool.generation",
+        CLAIM_VIEW,
     ),
     "extender-order": Mutant(
         "extender: the node that loses the most is preferred",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from aliquot.dashboard.ports import FleetSource
-from aliquot.dashboard.view_models import Person
+from aliquot.dashboard.view_models import CLUSTER, NODE, SIMULATOR, Person
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -57,5 +57,7 @@ class Route(msgspec.Struct, frozen=True):
     """Called again after every change of the fleet while the page is open."""
     nav: str = ""
     """The label in the navigation, "" if the page is not listed."""
+    kinds: tuple[str, ...] = (NODE, SIMULATOR, CLUSTER)
+    """The kinds of source with this page in their navigation."""
     tracked: bool = True
     """Whether every change of its content changes the revision of the fleet or of the pending changes."""

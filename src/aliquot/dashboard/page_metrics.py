@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from aliquot.dashboard.application_context import Site
 from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.claim_views import ClaimsView
 from aliquot.dashboard.ports import FleetSource
 from aliquot.dashboard.view_models import (
     ChangeOutcome,
@@ -90,6 +91,9 @@ class CountingSource:
     @property
     def configs(self) -> tuple[str, ...]:
         return self._source.configs
+
+    def claims(self, node: str = "") -> ClaimsView:
+        return self._source.claims(node)
 
     async def run(self) -> None:
         await self._source.run()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from aliquot.core.engine.step_timing import StepListener
 from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.claim_views import ClaimsView
 from aliquot.dashboard.view_models import (
     ChangeOutcome,
     ChangePreview,
@@ -37,6 +38,13 @@ class FleetSource(Protocol):
     @property
     def configs(self) -> tuple[str, ...]:
         """Named configs for ``UseConfig``; empty without a config file or a cluster."""
+        ...
+
+    def claims(self, node: str = "") -> ClaimsView:
+        """Return the last known claims on GPUs: of all nodes, or of one with what is left of its GPUs.
+
+        Empty outside a cluster.
+        """
         ...
 
     async def run(self) -> None:

@@ -49,7 +49,7 @@ class Renderer:
         )
         self._environment.globals["asset"] = assets.url
         self._environment.globals["styles"] = assets.styles
-        self._environment.globals["nav"] = tuple((route.path, route.nav) for route in routes if route.nav)
+        self._routes = tuple(route for route in routes if route.nav)
         self._tags: dict[str, str] = {}
 
     @property
@@ -86,6 +86,7 @@ class Renderer:
         context: dict[str, Any] = {
             **_variables(request_context),
             "title": content.title,
+            "nav": tuple((each.path, each.nav) for each in self._routes if request_context.kind in each.kinds),
             "regions": content.regions,
             "region": place,
             "bare": bare,

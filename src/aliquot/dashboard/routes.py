@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aliquot.dashboard.page import Route
-from aliquot.dashboard.pages import fleet, gpu, history, mig, node, plan, sriov, vgpus
+from aliquot.dashboard.pages import claims, fleet, gpu, history, mig, node, plan, sriov, vgpus
 from aliquot.dashboard.pages import vms as machines
+from aliquot.dashboard.view_models import CLUSTER
 
 ROUTES = (
     Route("/", "fleet", fleet.show, "Fleet"),
@@ -13,6 +14,7 @@ ROUTES = (
     Route("/pictures/{node}", "pictures", fleet.pictures),
     Route("/plans/{id}", "plan", plan.show),
     Route("/mig", "mig", mig.show, "MIG"),
+    Route("/claims", "claims", claims.show, "Claims", kinds=(CLUSTER,)),
     Route("/sriov", "sriov", sriov.show, "SR-IOV"),
     Route("/vgpus", "vgpus", vgpus.show, "vGPUs"),
     Route("/machines", "machines", machines.show, "VMs"),

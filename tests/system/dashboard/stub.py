@@ -14,7 +14,9 @@ from aliquot.core.model.plan import Drift, DriftInstance
 from aliquot.core.model.usage import Usage
 from aliquot.core.rendering import mig_picture
 from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.claim_views import ClaimableGpu, ClaimableProfile, ClaimRow, ClaimsView
 from aliquot.dashboard.view_models import (
+    SIMULATOR,
     ActionLine,
     ChangeOutcome,
     ChangePreview,
@@ -203,6 +205,26 @@ def virtual() -> VirtualizationView:
     )
 
 
+def claims() -> ClaimsView:
+    """Build claims with and without problems, and what is left of a GPU."""
+    product, gpu = "NVIDIA A100-SXM4-40GB", "0000:07:00.0"
+    rows = (
+        ClaimRow("ml", "train", "dgx-1", gpu, product, "gpu-0-mig-3g20gb-9-4", "3g.20gb at 4:4", ("train-0",)),
+        ClaimRow("ml", "watch", "dgx-1", gpu, product, "gpu-0", "whole GPU", (), True),
+        ClaimRow("ml", "lost", "dgx-1", "", "", "gpu-9", "", ("a", "b"), problem="no slice has it"),
+        *(ClaimRow(name, name, name, name, name, name, name, (name, name), problem=name) for name in HOSTILE),
+    )
+    profiles = (
+        ClaimableProfile("1g.5gb", 3, more=True),
+        ClaimableProfile("3g.20gb", 1),
+        ClaimableProfile("7g.40gb", 0, "claim ml/train has room that it needs"),
+        *(ClaimableProfile(name, 0, name) for name in HOSTILE),
+    )
+    problems = ("gpu-9 is allocated and not published", HOSTILE[0])
+    room = ClaimableGpu("gpu.aliquot.dev", "dgx-1-aliquot", gpu, product, profiles, problems)
+    return ClaimsView(rows, (room, msgspec.structs.replace(room, gpu="0000:0f:00.0", profiles=())))
+
+
 def changing(node: str = "dgx-1") -> ChangePreview:
     """Build a preview that destroys two instances and creates one."""
     inventory = dgx(node)
@@ -240,7 +262,6 @@ CHANGES = (
 class StubSource:
     """A source that shows ``fleet``. Every preview is ``preview``, every outcome ``done``."""
 
-    kind = "simulator"
     title = "canned"
 
     def __init__(
@@ -253,8 +274,12 @@ class StubSource:
         forbidden: Sequence[str] = (),
         configs: tuple[str, ...] = (),
         changes: tuple[PastChange, ...] = CHANGES,
+        claimed: ClaimsView | None = None,
+        kind: str = SIMULATOR,
     ) -> None:
+        self.kind = kind
         self.fleet = fleet
+        self._claims = claimed or ClaimsView()
         self.steps: StepListener = ignore_step
         self.virtual = virtual or VirtualizationView()
         self.configs = configs
@@ -265,6 +290,11 @@ class StubSource:
         )
         self._changes = changes
         self.asked: list[AnyChangeRequest] = []
+
+    def claims(self, node: str = "") -> ClaimsView:
+        if not node:
+            return replace(self._claims, room=())
+        return replace(self._claims, rows=tuple(row for row in self._claims.rows if row.node == node))
 
     async def run(self) -> None:
         await asyncio.Event().wait()

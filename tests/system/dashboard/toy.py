@@ -10,6 +10,7 @@ import msgspec
 
 from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.claim_views import ClaimsView
 from aliquot.dashboard.page import PageContent, Region, Route, Visit
 from aliquot.dashboard.view_models import (
     ActionLine,
@@ -51,6 +52,9 @@ class ToySource:
         """Set the message of one node."""
         observations = [msgspec.structs.replace(n, message=message) if n.name == name else n for n in self.fleet.nodes]
         self.set(*observations)
+
+    def claims(self, node: str = "") -> ClaimsView:
+        return ClaimsView()
 
     async def run(self) -> None:
         await asyncio.Event().wait()

@@ -9,21 +9,23 @@ from typing import Any, ClassVar
 import msgspec
 
 from aliquot.core.engine.history import PastRun
-from aliquot.kubernetes.client.client import Api
+from aliquot.dashboard.cluster.node_views import GPU_AGENTS, VGPU_AGENTS
+from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup, Key
 from aliquot.kubernetes.client.object_base import KubeObject, ObjectMeta, ResourceType
 from aliquot.kubernetes.client.objects import ConfigMap, Node, Pod
 from aliquot.kubernetes.client.watch import WatchTiming
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
-from aliquot.kubernetes.manifests.values import AGENT, DEVICES
 from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE, VmClusterInformers
 from aliquot.kubernetes.virtual_machines.webhook.admission_state import AdmissionState
 
 MOST_MAPS = 256
 """The number of watched ConfigMaps that documents name. Each needs a watch, and documents are untrusted."""
-AGENT_PODS = f"app in ({AGENT},{DEVICES})"
+AGENT_PODS = f"app in ({','.join((*GPU_AGENTS, *VGPU_AGENTS))})"
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -60,6 +62,8 @@ class ClusterCache:
         self.documents = Informer(DocumentMap, self._of_documents, labels=document.LABEL, timing=timing)
         self.pods = Informer(Pod, self._of_pods, labels=AGENT_PODS, timing=timing)
         self.gpus = Informer(SRIOVGPUDevice, self._of_anything, timing=timing)
+        self.slices = Informer(ResourceSlice, self._of_anything, timing=timing)
+        self.claims = Informer(ResourceClaim, self._of_anything, namespace=ALL_NAMESPACES, timing=timing)
         self._agents = InformerGroup(self.nodes, self.documents)
         self.informers = VmClusterInformers(self.nodes, self.gpus, changed, namespace=kubevirt_namespace, timing=timing)
         self.admission_state = AdmissionState(self.informers, frozenset(), timing)
@@ -73,7 +77,15 @@ class ClusterCache:
         """Run all informers, forever."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            for each in (self._agents, self.pods, self.gpus, self.informers, self.admission_state):
+            for each in (
+                self._agents,
+                self.pods,
+                self.gpus,
+                self.slices,
+                self.claims,
+                self.informers,
+                self.admission_state,
+            ):
                 group.create_task(each.follow(self.api))
 
     @property

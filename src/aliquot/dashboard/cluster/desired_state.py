@@ -64,6 +64,10 @@ def node_change(
         return ConfigFailure(
             "NotOurs", text, (), f"kubectl label node {parts.name} {names.CONFIG_LABEL}=NAME --overwrite"
         )
+    if document.claims_driver:
+        text = f"the GPUs of {parts.name} are partitioned by claims: pods request devices of {document.claims_driver}"
+        step = f"kubectl label node {parts.name} {names.ALLOCATION_LABEL}=plugin --overwrite"
+        return ConfigFailure("Claims", text, (), step)
     node = parts.node
     previous_label = node.metadata.labels.get(names.CONFIG_LABEL, "") if node is not None else ""
     if isinstance(request, UseConfig | Repair):

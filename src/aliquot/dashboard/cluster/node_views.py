@@ -16,7 +16,10 @@ from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
-from aliquot.kubernetes.manifests.values import AGENT, DEVICES
+from aliquot.kubernetes.manifests.values import AGENT, CLAIMS, DEVICES
+
+GPU_AGENTS, VGPU_AGENTS = (AGENT, CLAIMS), (DEVICES,)
+"""The apps that write each of a node's documents. Of the first two, a node has one."""
 
 
 class NodeParts(msgspec.Struct, frozen=True):
@@ -73,9 +76,9 @@ def current(parts: NodeParts) -> NodeParts:
     document, pods, node = parts.gpus, parts.pods, parts.node
     if document is None or not document.pod or parts.vgpus is None or pods is None or node is None:
         return parts
-    if node.metadata.labels.get(names.DEPLOY_LABEL) == "true" or _pods(pods, AGENT):
+    if node.metadata.labels.get(names.DEPLOY_LABEL) == "true" or _pods(pods, GPU_AGENTS):
         return parts
-    followed = not parts.vgpus.pod or _pods(pods, DEVICES)
+    followed = not parts.vgpus.pod or _pods(pods, VGPU_AGENTS)
     return msgspec.structs.replace(parts, gpus=None) if followed else parts
 
 
@@ -123,11 +126,10 @@ def _error(parts: NodeParts) -> tuple[str, str, float]:
         return text, f"kubectl describe node {name}", unix_seconds(ready.last_transition_time)
     if parts.gpus is None and parts.vgpus is None:
         return _not_published(parts)
-    for document, app in _shown_documents(parts):
-        unavailable = _agent_unavailable(parts.pods, app) if document.pod and parts.pods is not None else None
+    for document, apps in _shown_documents(parts):
+        unavailable = _agent_unavailable(parts.pods, apps) if document.pod and parts.pods is not None else None
         if unavailable is not None:
-            step = f"kubectl -n {parts.namespace} get pods -l app={app} --field-selector spec.nodeName={name}"
-            return f"the agent of {name} is not available: {unavailable[0]}", step, unavailable[1]
+            return f"the agent of {name} is not available: {unavailable[0]}", _show_pods(parts, apps), unavailable[1]
         if document.read_error:
             # The command in the error is omitted: a node writes the document, and a user with more rights may run it.
             text = f"the GPUs of {name} cannot be read: {Message.parse(document.read_error).sentence}"
@@ -135,32 +137,38 @@ def _error(parts: NodeParts) -> tuple[str, str, float]:
     return "", "", 0.0
 
 
-def _shown_documents(parts: NodeParts) -> list[tuple[NodeDocument, str]]:
+def _shown_documents(parts: NodeParts) -> list[tuple[NodeDocument, Sequence[str]]]:
     """Return the documents that contribute to the shown state (see ``inventory``), with their agents.
 
     An agent whose GPUs are all covered by the other one does not make the state stale.
     """
     one, other = parts.gpus, parts.vgpus
     if one is None:
-        return [(other, DEVICES)] if other is not None else []
+        return [(other, VGPU_AGENTS)] if other is not None else []
     mine = {gpu.pci for gpu in one.inventory.gpus} - set(one.reserved)
     theirs = other is not None and any(gpu.pci not in mine for gpu in other.inventory.gpus)
-    return [(one, AGENT), (other, DEVICES)] if other is not None and theirs else [(one, AGENT)]
+    both = other is not None and theirs
+    return [(one, GPU_AGENTS), *([(other, VGPU_AGENTS)] if both and other is not None else [])]
 
 
 def _not_published(parts: NodeParts) -> tuple[str, str, float]:
     labels = parts.node.metadata.labels if parts.node is not None else {}
-    name, where = parts.name, parts.namespace
+    name = parts.name
     if labels.get(names.DEPLOY_LABEL) == "false":
         text = f"the label {names.DEPLOY_LABEL}=false keeps the agent off {name}"
         return text, f"kubectl label node {name} {names.DEPLOY_LABEL}=true --overwrite", 0.0
     text = f"no agent has reported the GPUs of {name} yet"
-    return text, f"kubectl -n {where} get pods -l app={AGENT} --field-selector spec.nodeName={name}", 0.0
+    return text, _show_pods(parts, GPU_AGENTS), 0.0
 
 
-def _agent_unavailable(pods: Sequence[Pod], app: str) -> tuple[str, float] | None:
+def _show_pods(parts: NodeParts, apps: Sequence[str]) -> str:
+    selector = f"app={apps[0]}" if len(apps) == 1 else f"'app in ({', '.join(apps)})'"
+    return f"kubectl -n {parts.namespace} get pods -l {selector} --field-selector spec.nodeName={parts.name}"
+
+
+def _agent_unavailable(pods: Sequence[Pod], apps: Sequence[str]) -> tuple[str, float] | None:
     """Return why the agent is unavailable and since when, None if one of its pods is ready."""
-    mine = _pods(pods, app)
+    mine = _pods(pods, apps)
     if not mine:
         return "it has no pod", 0.0
     reason: tuple[str, float] = ("its pod is not ready", 0.0)
@@ -174,8 +182,8 @@ def _agent_unavailable(pods: Sequence[Pod], app: str) -> tuple[str, float] | Non
     return reason
 
 
-def _pods(pods: Sequence[Pod], app: str) -> list[Pod]:
-    return [pod for pod in pods if pod.metadata.labels.get("app") == app]
+def _pods(pods: Sequence[Pod], apps: Sequence[str]) -> list[Pod]:
+    return [pod for pod in pods if pod.metadata.labels.get("app") in apps]
 
 
 def _changing(status: AgentStatus | None, labels: dict[str, str]) -> str:

@@ -19,11 +19,13 @@ from aliquot.dashboard.change_requests import (
     SetVgpus,
     SwitchFunctions,
 )
+from aliquot.dashboard.claim_views import ClaimsView
 from aliquot.dashboard.cluster import executor, history
 from aliquot.dashboard.cluster import node_views as views
 from aliquot.dashboard.cluster import previews as previewing
 from aliquot.dashboard.cluster import vm_overview as virtual
 from aliquot.dashboard.cluster.access_review import AccessReviews, AccessRight, ClusterUser
+from aliquot.dashboard.cluster.claims import ClusterClaims
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.cluster.desired_state import Configs, NodeChange, node_change
 from aliquot.dashboard.cluster.node_views import NodeParts
@@ -91,6 +93,7 @@ class ClusterSource:
         self.cache = ClusterCache(
             api, self._nodes_changed, self._something_changed, kubevirt_namespace=kubevirt_namespace
         )
+        self._claims = ClusterClaims(self.cache.slices, self.cache.claims)
         self.clients, self.reviews = clients, reviews
         self.timeouts = timeouts or OutcomeTimeouts()
         self._clock = clock
@@ -136,6 +139,9 @@ class ClusterSource:
             except AliquotError:
                 continue  # its node's state shows the error
         return tuple(found)
+
+    def claims(self, node: str = "") -> ClaimsView:
+        return self._claims.view(node, self.fleet.revision)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

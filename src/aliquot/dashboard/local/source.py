@@ -11,6 +11,7 @@ import msgspec
 from aliquot.core.engine.step_timing import RECORD, StepListener, TimedStep, ignore_step
 from aliquot.core.model.structured_text import StructuredText
 from aliquot.dashboard.change_requests import AnyChangeRequest, AttachDevices, DetachDevices
+from aliquot.dashboard.claim_views import ClaimsView
 from aliquot.dashboard.local import history as past
 from aliquot.dashboard.local import outcome_text as outcome_texts
 from aliquot.dashboard.local import preview_requests, previews
@@ -86,6 +87,9 @@ class LocalSource:
     @property
     def configs(self) -> tuple[str, ...]:
         return self._file.names if self._file is not None else ()
+
+    def claims(self, node: str = "") -> ClaimsView:
+        return ClaimsView()
 
     async def run(self) -> None:
         if self.vms is None:

@@ -9,6 +9,7 @@ from aliquot.core.model import driver_checks as drivers
 from aliquot.core.model.inventory import Inventory
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import PageContent, Region, Visit
+from aliquot.dashboard.pages.claims import claims_region
 from aliquot.dashboard.pages.gpu_view import gpu_view
 from aliquot.dashboard.pages.node_summary import products
 from aliquot.dashboard.pages.shared import FLEET, absent, freshness, refusals
@@ -49,7 +50,12 @@ async def show(visit: Visit) -> PageContent:
     if configs:
         known = {"facts": overview, "configs": configs, "may": may}
         regions.append(Region("use", "node_config.html", (overview.config, configs, may["config"]), known))
+    claims = visit.source.claims(view.name)
+    claimed = bool(claims.rows or claims.room)
+    if claimed:
+        regions.append(claims_region(claims))
     context = {
+        "claimed": claimed,
         "crumbs": (FLEET,),
         "name": overview.name,
         "gpus": gpus,

@@ -75,6 +75,8 @@ class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     holders: Stored[PodPolicy | Literal[""]] = ""
     manages: bool = True
     """False if another program applies the label."""
+    claims_driver: str = ""
+    """The DRA driver whose claims partition the GPUs, so that no label does; empty on other nodes."""
     sources: tuple[DocumentSource, ...] = ()
     """Sources of named configs in the agent's order."""
     usage: tuple[Usage, ...] = ()

@@ -14,7 +14,7 @@ _ChangeReason = Literal["ApplyFailed", "ApplyRefused", "Forbidden", "InternalFau
 _PodReason = Literal["ClientsStay", "EvictionOff", "KubeletAway", "NotDrained", "PauseUndone"]
 _RebootReason = Literal["NeedsReboot", "RebootDidNotHelp", "RebootRefused"]
 _ServiceReason = Literal["HostClientsDown", "HostClientsStay"]
-_PageReason = Literal["Away", "NO_SUCH_GPU", "NoAgent", "NoNode", "NotOurs", "NoWish", "VirtualMachines"]
+_PageReason = Literal["Away", "Claims", "NO_SUCH_GPU", "NoAgent", "NoNode", "NotOurs", "NoWish", "VirtualMachines"]
 FailureReason = (
     Literal[_ConfigReason, _SettingReason, _GpuReason, _ChangeReason, _PodReason, _RebootReason]
     | Literal[_ServiceReason, _PageReason]

@@ -5,6 +5,7 @@ itself: users change objects through it, with their own tokens and rights.
 from __future__ import annotations
 
 from aliquot.kubernetes.kinds.harvester import GROUP
+from aliquot.kubernetes.manifests.rbac_claims import GROUP as DRA
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.rbac_vms import KUBEVIRT, PLURALS, USB
 from aliquot.kubernetes.manifests.values import DASHBOARD
@@ -35,6 +36,8 @@ DASHBOARD_RIGHTS = (
         _page(CLUSTER, GROUP, plural, _WATCHED, "show vGPUs, virtual functions, MIG layouts, holders")
         for plural in (*PLURALS, *USB)
     ),
+    _page(CLUSTER, DRA, "resourceclaims", _WATCHED, "show which claims have which GPUs, for which pods"),
+    _page(CLUSTER, DRA, "resourceslices", _WATCHED, "show what is left for other claims, and why not more"),
     _page(CLUSTER, KUBEVIRT, "virtualmachines", READ, "show VMs and their devices"),
     _page(CLUSTER, KUBEVIRT, "virtualmachineinstances", _WATCHED, "show which VMs run, and where"),
     _page(CLUSTER, KUBEVIRT, "kubevirts", _WATCHED, "show the devices that KubeVirt permits for VMs"),

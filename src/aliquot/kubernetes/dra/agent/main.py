@@ -153,7 +153,13 @@ class ClaimAgent:
         named = msgspec.structs.replace(inventory, node=node.name)
         runs = self.hardware.past_runs
         usage = self.context.last_usage.current_usage(inventory, runs)
-        found = document.NodeDocument(inventory=named, pod=self.context.pod, usage=usage, past_runs=tuple(runs))
+        found = document.NodeDocument(
+            inventory=named,
+            pod=self.context.pod,
+            claims_driver=driver.devices.naming.driver,
+            usage=usage,
+            past_runs=tuple(runs),
+        )
         self.context.document_publisher.update(found, node.metadata.uid)
 
     @property

@@ -79,7 +79,7 @@ def read_publication(slices: Iterable[ResourceSlice]) -> Publication:
         newest[pool.name] = max(newest.get(pool.name, 0), pool.generation)
     current = [each for each in found if each.spec.pool.generation == newest[each.spec.pool.name]]
     current.sort(key=lambda each: (each.spec.pool.name, each.name))
-    devices = tuple(_read_device(device) for each in current for device in each.spec.devices)
+    devices = tuple(read_device(device) for each in current for device in each.spec.devices)
     addresses = {device.counter_set: device.pci for device in devices}
     sets = tuple(
         CounterSet(one.name, addresses.get(one.name, ""), {name: _count(value) for name, value in one.counters.items()})
@@ -136,7 +136,8 @@ def _quantities(counts: dict[str, int]) -> dict[str, QuantityValue]:
     return {name: QuantityValue(str(count)) for name, count in counts.items()}
 
 
-def _read_device(device: SliceDevice) -> DraDevice:
+def read_device(device: SliceDevice) -> DraDevice:
+    """Return a device as its slice describes it."""
     takes = next(iter(device.consumes_counters), None)
     profile = device.attributes.get("profile", DeviceAttribute()).string_value
     return DraDevice(
