@@ -26,6 +26,7 @@ EXPERIMENTS = {
     "policy": "E11: demand served under Slurm",
     "slurm": "E12: Slurm",
     "page": "E13: the page",
+    "claims": "E15: claims of Dynamic Resource Allocation",
     "metrics": "E14: figures for Prometheus, and what pieces are used for",
 }
 
