@@ -16,6 +16,7 @@ class ControllerMetrics:
         self._writes = make.counter("aliquot_controller_writes_total", registry)
         self._failures = make.counter("aliquot_controller_failures_total", registry)
         self._reviews = make.counter("aliquot_controller_reviews_total", registry)
+        self._ratings = make.counter("aliquot_controller_ratings_total", registry)
         self.written = 0
         self.page = MetricsPage(registry)
 
@@ -35,3 +36,7 @@ class ControllerMetrics:
     def count_review(self, path: str, allowed: bool) -> None:
         """Count an admission review that was answered."""
         self._reviews.labels(path, "allowed" if allowed else "refused").inc()
+
+    def count_rating(self, outcome: str) -> None:
+        """Count a pod of the scheduler extender, by ``prioritizer.RatingOutcome``."""
+        self._ratings.labels(outcome).inc()

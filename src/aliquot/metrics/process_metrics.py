@@ -85,6 +85,9 @@ CONTROLLERS: tuple[Metric, ...] = (
     gauge("aliquot_controller_longest_wait_start_timestamp_seconds",
           "when the longest-waiting pod started to wait; absent while no pod waits", _C),
     counter("aliquot_controller_reviews_total", "admission reviews that were answered", _C, ("path", "verdict")),
+    counter("aliquot_controller_ratings_total",
+            "pods that the scheduler extender was asked about: rated, no_gpu, not_ready, not_understood, late",
+            _C, ("outcome",)),
     gauge("aliquot_controller_certificate_expiry_timestamp_seconds",
           "when the webhooks' certificate expires; absent without a certificate", _C),
 )  # fmt: skip

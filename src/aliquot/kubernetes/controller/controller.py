@@ -153,7 +153,7 @@ class Controller:
             return None
         from aliquot.kubernetes.controller.extender import Extender
 
-        return Extender(self.api, options, timing)
+        return Extender(self.api, options, timing, self.metrics.count_rating)
 
     # -- events
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,23 +19,28 @@ from aliquot.kubernetes.client.informer import KIND_TIMING
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.dra.extender.fleet import PublishedFleet
 from aliquot.kubernetes.dra.extender.options import ExtenderOptions
-from aliquot.kubernetes.dra.extender.prioritizer import PATH, Prioritizer
+from aliquot.kubernetes.dra.extender.prioritizer import PATH, Prioritizer, RatingListener
 from aliquot.kubernetes.manifests.values import EXTENDER
 from aliquot.kubernetes.virtual_machines.webhook.certificate_source import MountedCertificate, service_dns_names
-from aliquot.kubernetes.virtual_machines.webhook.certificates import CertificatePair, make_authority, make_server
+from aliquot.kubernetes.virtual_machines.webhook.certificates import CertificatePair, renewed_server
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, received_body
-
-GRACE_S = 5.0
 
 
 class Extender:
     """The HTTPS server of the extender."""
 
-    def __init__(self, api: Api, options: ExtenderOptions, timing: WatchTiming = KIND_TIMING) -> None:
+    def __init__(
+        self,
+        api: Api,
+        options: ExtenderOptions,
+        timing: WatchTiming = KIND_TIMING,
+        on_rating: RatingListener = lambda outcome: None,
+    ) -> None:
         """Listen. Raise UsageError if the mounted certificate cannot be used or the port is taken."""
         self._api, self._options = api, options
+        self.clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
         self.fleet = PublishedFleet(timing)
-        self._prioritizer = Prioritizer(self.fleet, options.score)
+        self._prioritizer = Prioritizer(self.fleet, options.score, on_rating)
         app = Starlette(
             routes=[
                 Route(PATH, self._prioritize, methods=["POST"]),
@@ -48,7 +54,7 @@ class Extender:
         self._served: CertificatePair | None = None
         self._warnings = NewWarnings(log)
         try:
-            self._certify(self._mounted.read().key_pair if self._mounted is not None else self._own_certificate())
+            self._certify()
         except AliquotError:
             self.server.close()
             raise
@@ -57,7 +63,7 @@ class Extender:
         """Follow the cluster and serve, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run(self._api))
-            group.create_task(self._serve())
+            group.create_task(self.server.serve())
             group.create_task(self._keep_certified())
 
     async def _prioritize(self, request: Request) -> Response:
@@ -67,37 +73,29 @@ class Extender:
         answer = await self._prioritizer.answer(body)
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
-    async def _serve(self) -> None:
-        try:
-            serving = asyncio.create_task(self.server.serve())
-            try:
-                await asyncio.shield(serving)
-            except asyncio.CancelledError:
-                self.server.stop()
-                await asyncio.wait({serving}, timeout=GRACE_S)
-                raise
-        finally:
-            self.server.close()
-
     async def _keep_certified(self) -> None:
-        while self._mounted is not None:
+        while True:
             await asyncio.sleep(self._options.check_s)
             try:
-                self._certify(self._mounted.read().key_pair)
+                self._certify()
             except AliquotError as error:
                 self._warnings.update((error.brief,))  # also while the files are being replaced
             else:
                 self._warnings.update(())
 
-    def _certify(self, found: CertificatePair) -> None:
+    def _certify(self) -> None:
+        """Serve the mounted certificate, or else one of this process.
+
+        That one encrypts and proves nothing: its authority is kept nowhere.
+        """
+        if self._mounted is not None:
+            found = self._mounted.read().key_pair
+        else:
+            hosts = service_dns_names(self._api.namespace, EXTENDER)
+            found = renewed_server(self._served, hosts, self.clock())
         if found != self._served:
             self.server.certify(found.certificate, found.key)
         self._served = found
-
-    def _own_certificate(self) -> CertificatePair:
-        """Make a certificate for this process. It encrypts, and proves nothing: its authority is kept nowhere."""
-        now = dt.datetime.now(dt.UTC)
-        return make_server(make_authority(now), service_dns_names(self._api.namespace, EXTENDER), now)
 
 
 async def _healthz(_: Request) -> Response:

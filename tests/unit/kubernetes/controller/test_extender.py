@@ -7,6 +7,7 @@ import datetime as dt
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from aliquot.errors import UsageError
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.controller.extender import Extender
 from aliquot.kubernetes.dra.extender.options import ExtenderOptions
-from aliquot.kubernetes.virtual_machines.webhook.certificates import CertificateBundle, renewed_bundle
+from aliquot.kubernetes.dra.extender.prioritizer import RatingListener
+from aliquot.kubernetes.virtual_machines.webhook.certificates import SERVER_LIFE, CertificateBundle, renewed_bundle
+from support.processes import until
 from unit.kubernetes.dra.extender.requests import CLASSES, published, raw_pod
 
 API: Any = SimpleNamespace(namespace="gpu-operator")
@@ -43,13 +46,15 @@ def ask(
         connection.close()
 
 
-def play(story: Callable[[Extender], None], certificates: str = "") -> None:
+def play(
+    story: Callable[[Extender], None], certificates: str = "", on_rating: RatingListener = lambda outcome: None
+) -> None:
     async def run() -> None:
-        extender = Extender(API, ExtenderOptions(0, certificates, check_s=0.05))
+        extender = Extender(API, ExtenderOptions(0, certificates, check_s=0.05), on_rating=on_rating)
         extender.fleet.claims.apply(FullList((), "1"))
         extender.fleet.classes.apply(FullList(CLASSES, "1"))
         extender.fleet.slices.apply(FullList(published("n1"), "1"))
-        parts = (extender.fleet.read_changed(), extender._serve(), extender._keep_certified())
+        parts = (extender.fleet.read_changed(), extender.server.serve(), extender._keep_certified())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.to_thread(story, extender)
@@ -115,6 +120,34 @@ def test_a_folder_without_a_certificate_and_a_taken_port_are_named(tmp_path: Pat
             Extender(API, ExtenderOptions(taken.server.port))
     finally:
         taken.server.close()
+
+
+def test_its_own_certificate_is_renewed_before_it_expires() -> None:
+    def served(extender: Extender) -> str:
+        return ssl.get_server_certificate(("localhost", extender.server.port))
+
+    def story(extender: Extender) -> None:
+        first, now = served(extender), dt.datetime.now(dt.UTC)
+        time.sleep(0.2)
+        assert served(extender) == first
+        extender.clock = lambda: now + SERVER_LIFE * 0.7
+        until(lambda: served(extender) != first, "the next certificate", 10)
+
+    play(story)
+
+
+def test_pods_are_counted_by_what_became_of_them() -> None:
+    counted: list[str] = []
+    odd = {"Pod": raw_pod({"example.com/nic": "1"}), "NodeNames": ["n1"]}
+
+    def story(extender: Extender) -> None:
+        ask(extender, "POST", "/prioritize", BODY)
+        ask(extender, "POST", "/prioritize", json.dumps(odd).encode())
+        extender.fleet.classes.synced = False
+        ask(extender, "POST", "/prioritize", BODY)
+
+    play(story, on_rating=counted.append)
+    assert counted == ["rated", "no_gpu", "not_ready"]
 
 
 @pytest.mark.parametrize("words", [["--dra-extender-score", "first-fit"], ["--dra-extender-cert-dir", "/x"]])

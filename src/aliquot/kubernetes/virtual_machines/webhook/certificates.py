@@ -79,6 +79,13 @@ def expiry(certificate: bytes) -> float | None:
         return None
 
 
+def renewed_server(found: CertificatePair | None, hosts: Sequence[str], now: dt.datetime) -> CertificatePair:
+    """Return ``found``, or a new one when a third of its lifetime is left. Its authority is kept nowhere."""
+    if found is not None and not _needs_renewal(x509.load_pem_x509_certificate(found.certificate), now):
+        return found
+    return make_server(make_authority(now), hosts, now)
+
+
 def make_authority(now: dt.datetime) -> CertificatePair:
     """Create a new authority."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -32,7 +32,6 @@ from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 from aliquot.kubernetes.virtual_machines.webhook.registration import register
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, ReviewListener, application
 
-GRACE_S = 5.0
 SOON_S, LATER_S = 1.0, 10.0
 """Bounds of the retry interval while a certificate or the registration is missing, in seconds."""
 
@@ -104,18 +103,13 @@ class Webhook:
             group.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """Serve once a certificate is there. When cancelled, first finish the reviews under way."""
+        """Serve once a certificate is there, until cancelled."""
         try:
             await self._certified.wait()
-            serving = asyncio.create_task(self.server.serve())
-            try:
-                await asyncio.shield(serving)
-            except asyncio.CancelledError:
-                self.server.stop()
-                await asyncio.wait({serving}, timeout=GRACE_S)
-                raise
-        finally:
+        except asyncio.CancelledError:
             self.server.close()
+            raise
+        await self.server.serve()
 
     async def _keep_updated(self) -> None:
         soon, failures = Backoff(SOON_S, min(LATER_S, self._options.check_s)), 0

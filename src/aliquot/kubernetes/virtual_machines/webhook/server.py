@@ -29,6 +29,8 @@ from aliquot.kubernetes.client.codec import UNREADABLE
 MAX_BYTES = 8 * 1024 * 1024
 """A review holds an object at most twice, and the API server accepts no object above 3 MiB."""
 
+GRACE_S = 5.0
+"""Seconds for requests under way, at the end."""
 BODY_S = 10.0
 """The API server waits this long for an answer, in seconds; a slower sender is not the API server."""
 
@@ -142,7 +144,7 @@ class HttpsServer:
             http="h11",
             server_header=False,
             timeout_keep_alive=60,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=round(GRACE_S),
         )
         config.load()
         config.ssl = self._context
@@ -159,12 +161,16 @@ class HttpsServer:
             raise UsageError(f"the certificate and key cannot be used: {error}") from error
 
     async def serve(self) -> None:
-        """Serve until ``stop``."""
-        await self._server.serve(sockets=[self._socket])
-
-    def stop(self) -> None:
-        """Stop serving after finishing the reviews under way."""
-        self._server.should_exit = True
+        """Serve until cancelled. Then finish the requests under way, and close."""
+        serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            self._server.should_exit = True
+            await asyncio.wait({serving}, timeout=GRACE_S)
+            raise
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the listening socket."""

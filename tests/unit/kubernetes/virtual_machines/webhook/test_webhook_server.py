@@ -84,8 +84,8 @@ def play(story: Story) -> None:
         try:
             await asyncio.to_thread(story, Client(server, asyncio.get_running_loop(), first))
         finally:
-            server.stop()
-            await serving
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
 
     asyncio.run(run())
 
