@@ -42,10 +42,12 @@ WAVE = 100
 def run(report: Report, quick: bool) -> None:
     report(load(GROUP))
     with _claim_node("dgx-a100", "none") as node:
+        _memory(report, node)
         _round_trips(report, node, 50 if quick else 1000)
         _waves(report, node, 1 if quick else 15)
+        busy = _memory_of(node.agent)
+        report(Figure(GROUP, "memory of the claim agent after these claims", str(busy), "simulated"))
         _idle(report, node, 1.0 if quick else IDLE_S)
-        _memory(report, node)
     with _claim_node("dgx-a100", "measured") as node:
         _eight_gpus(report, node, 1 if quick else 5)
     _cluster(report, 20 if quick else 1250)
@@ -120,18 +122,20 @@ def _idle(report: Report, node: ClaimNode, seconds: float) -> None:
 
 
 def _memory(report: Report, node: ClaimNode) -> None:
-    """Compare with the label agent, on the same node and in the same cluster."""
+    """Compare with the label agent when neither has done anything yet, in one cluster."""
+    node.settle()
     claims = _memory_of(node.agent)
     with TemporaryDirectory(prefix="aliquot-bench-") as name:
         label = Agent(node.agent.cluster, Path(name), "label-node", "dgx-a100", manifest=AGENT)
         with closing(label):
             label.start()
             label.until(lambda: label.labels().get("nvidia.com/mig.capable"), "the labels", 60)
+            node.settle()
             other = _memory_of(label)
     more = claims.own - other.own
     goal, verdict = f"<= {MEMORY_GOAL_MIB:g} MiB", at_most(more, MEMORY_GOAL_MIB)
-    report(Figure(GROUP, "memory of the claim agent after these claims", str(claims), "simulated"))
-    report(Figure(GROUP, "memory of an idle label agent", str(other), "simulated"))
+    report(Figure(GROUP, "memory of an idle claim agent, 8 GPUs", str(claims), "simulated"))
+    report(Figure(GROUP, "memory of an idle label agent, 8 GPUs", str(other), "simulated"))
     report(Figure(GROUP, "memory of its own above the label agent's", f"{more:.1f} MiB", "simulated", goal, verdict))
 
 
