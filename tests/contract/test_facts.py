@@ -56,6 +56,7 @@ def test_a_node_without_mig(machine: Start, kind: str) -> None:
     assert [g.compute_capability for g in facts.gpus] == [(8, 0)] * 5 + [(7, 5)]
     assert [g.numa_node for g in facts.gpus] == [0, 0, 0, 0, 1, 1], "four GPUs on each processor"
     assert {(g.display, g.clique) for g in facts.gpus} == {(False, "")}
+    assert [g.brand for g in facts.gpus] == (["Nvidia"] * 5 + ["Tesla"] if kind != "nvidia-smi" else [""] * 6)
     assert facts.gpu(facts.gpus[5].pci) == facts.gpus[5]
 
 
@@ -139,6 +140,10 @@ def test_the_place_in_a_real_machine_is_what_sysfs_says(machine: Start, tmp_path
     library = control.library(node.state_dir, node.name)
     pcis = [g["pci"] for g in node.node.show()["gpus"]]
     sysfs(tmp_path, pcis[0], "1", "0x030000")
+    device, bridge = tmp_path / "bus/pci/devices" / pcis[0], tmp_path / "devices/pci0000:40/0000:40:01.1"
+    bridge.mkdir(parents=True)
+    device.rename(bridge / pcis[0])
+    device.symlink_to(bridge / pcis[0])
     sysfs(tmp_path, pcis[1], "-1", "0x030200")
     (tmp_path / "class/dmi/id").mkdir(parents=True)
     (tmp_path / "class/dmi/id/product_name").write_text("PowerEdge XE8545 \n")
@@ -146,6 +151,7 @@ def test_the_place_in_a_real_machine_is_what_sysfs_says(machine: Start, tmp_path
     node.closing(backend)
     facts = backend.facts()
     assert facts.host_product == "PowerEdge XE8545"
+    assert [g.pcie_root for g in facts.gpus] == ["pci0000:40", "", ""]
     assert [(g.numa_node, g.display) for g in facts.gpus] == [(1, True), (None, False), (0, False)]
 
 
@@ -163,7 +169,13 @@ def test_what_a_gpu_cannot_tell_is_left_open(machine: Start) -> None:
     # A system on chip has no memory of its own. An old driver reports neither fabric nor class: NOT_SUPPORTED is an
     # answer.
     node = machine("gb200,a100-sxm4-40gb")
-    for call in ("DeviceGetMemoryInfo", "DeviceGetCudaComputeCapability", "DeviceGetPciClass", "DeviceGetNumaNode"):
+    for call in (
+        "DeviceGetBrand",
+        "DeviceGetMemoryInfo",
+        "DeviceGetCudaComputeCapability",
+        "DeviceGetPciClass",
+        "DeviceGetNumaNode",
+    ):
         node.node.inject_fault("fail", call=call, code=codes.NOT_SUPPORTED, gpu=0)
     node.node.inject_fault("fail", call="DeviceGetGpuFabricInfo", code=codes.FUNCTION_NOT_FOUND, gpu=0)
     bare, other = read_node(node, "shim").gpus

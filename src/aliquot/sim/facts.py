@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliquot.core.model.facts import BRANDS
 from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.compute import SimInstance
@@ -32,6 +33,7 @@ def _gpu(gpu: SimGpu) -> dict[str, object]:
     return {
         "pci": gpu.state.pci,
         "memory_mib": gpu.state.memory_mib,
+        "brand": BRANDS[sensors.brand(gpu.state.product)],
         "compute_capability": sensors.compute_capability(gpu.state.product, gpu.state.architecture),
         "numa_node": numa_node(gpu),
         "display": pci_class(gpu) == VGA,

@@ -7,6 +7,26 @@ from __future__ import annotations
 
 import msgspec
 
+BRANDS = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NvidiaVApps",
+    8: "NvidiaVPC",
+    9: "NvidiaVCS",
+    10: "NvidiaVWS",
+    11: "NvidiaCloudGaming",
+    12: "QuadroRTX",
+    13: "NvidiaRTX",
+    14: "Nvidia",
+    15: "GeForceRTX",
+    16: "TitanRTX",
+}
+"""NVML_BRAND_* of nvml.h, in the spelling of NVIDIA's DRA driver (go-nvlib, GetBrandAsString)."""
+
 
 class GpuFacts(msgspec.Struct, frozen=True):
     """Facts about one physical GPU."""
@@ -24,6 +44,12 @@ class GpuFacts(msgspec.Struct, frozen=True):
     """``<cluster uuid>.<clique id>`` if the GPU is attached to an NVLink fabric."""
     vgpu: bool = False
     """Whether this node is a VM and the GPU is a vGPU of its host."""
+    brand: str = ""
+    """``Nvidia``, ``Tesla``, ``Quadro`` and so on, as NVIDIA's DRA driver spells it; empty if unknown."""
+    pcie_root: str = ""
+    """The PCIe root complex, ``pci0000:00``; empty if unknown."""
+    addressing_mode: str = ""
+    """``HMM``, ``ATS`` or ``None`` on platforms with coherent memory, empty on others."""
 
 
 class MigDevice(msgspec.Struct, frozen=True):

@@ -6,13 +6,15 @@ Sources: nvml.h for the calls; the class and ``numa_node`` files of PCI devices 
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from ctypes import byref
 from typing import Any
 
 from aliquot.core.model import nvml_return_codes as codes
-from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
+from aliquot.core.model.facts import BRANDS, Facts, GpuFacts, MigDevice
 from aliquot.errors import GpuLostError
 from aliquot.hardware.nvml.reader import NvmlGpu, NvmlReader
 from aliquot.hardware.nvml.session import NvmlSession
@@ -22,6 +24,9 @@ _FABRIC_COMPLETED = 3
 _VGPU_GUEST = 2
 _AFFINITY_WORDS = 16
 _SCOPE_NODE = 0
+_ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
+"""NVML_DEVICE_ADDRESSING_MODE_* of nvml.h. The call is new in R580."""
+_PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4}:[0-9a-f]{2})(?:/|$)")
 
 
 def read_facts(reader: NvmlReader, sys_root: str | None) -> Facts:
@@ -71,7 +76,24 @@ def _gpu(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> GpuFact
         display=_pci_class(reader, nvml_gpu, sys_root) == _VGA,
         clique=_clique(reader, nvml_gpu),
         vgpu=virtual == _VGPU_GUEST,
+        brand=BRANDS.get(_answer(session, nv.nvmlDeviceGetBrand, nvml_gpu), ""),
+        pcie_root=_pcie_root(nvml_gpu, sys_root),
+        addressing_mode=_ADDRESSING_MODES.get(_answer(session, nv.nvmlDeviceGetAddressingMode, nvml_gpu), ""),
     )
+
+
+def _answer(session: NvmlSession, function: Any, nvml_gpu: NvmlGpu) -> int:
+    """Return a number about a GPU; -1 if this driver has no answer."""
+    code, answer = session.try_call(function, nvml_gpu.handle)
+    return int(answer) if code == codes.SUCCESS else -1
+
+
+def _pcie_root(nvml_gpu: NvmlGpu, sys_root: str | None) -> str:
+    """Return the root complex above a GPU, from the path of its device in sysfs."""
+    if sys_root is None:
+        return ""
+    found = _PCIE_ROOT.search(os.path.realpath(f"{sys_root}/bus/pci/devices/{nvml_gpu.pci}"))
+    return found[1] if found is not None else ""
 
 
 def _numa_node(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> int | None:

@@ -194,7 +194,7 @@ def _pci(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 
 
 def _brand(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
-    return str(sensors.BRANDS.get(gpu.state.product.split(" ")[0], sensors.BRAND_NVIDIA))
+    return str(sensors.brand(gpu.state.product))
 
 
 def _codec(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:

@@ -43,8 +43,13 @@ _CAPABILITIES = {
 
 _UNKNOWN_GENERATION = (0xFFFFFFFF, (0, 0), 250_000, 1500, 4)
 
-BRANDS = {"Tesla": 2, "Quadro": 1}
-BRAND_NVIDIA = 14
+_BRANDS = {"Tesla": 2, "Quadro": 1}
+_BRAND_NVIDIA = 14
+
+
+def brand(product: str) -> int:
+    """Return the NVML_BRAND_* of a product."""
+    return _BRANDS.get(product.split(" ")[0], _BRAND_NVIDIA)
 
 
 def total_memory_mib(product: str, device: catalog.Device) -> int:

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-import msgspec
-
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.facts import Facts, GpuFacts
@@ -40,26 +38,16 @@ _LONGEST = 64
 Attributes = dict[str, DeviceAttribute]
 
 
-class BoardFacts(msgspec.Struct, frozen=True):
-    """Facts about a GPU that only claims ask for. Empty if unknown."""
-
-    brand: str = ""
-    """As NVML names it: ``Nvidia``, ``Tesla``."""
-    pcie_root: str = ""
-    """``pci0000:00``."""
-    addressing_mode: str = ""
-
-
-def common_attributes(gpu: Gpu, facts: Facts | None, board: BoardFacts) -> Attributes:
+def common_attributes(gpu: Gpu, facts: Facts | None) -> Attributes:
     """Return the attributes that a GPU shares with its MIG devices."""
     own = next((each for each in facts.gpus if each.pci == gpu.pci), None) if facts is not None else None
     found = {
         "productName": text(gpu.product),
-        "brand": text(board.brand),
+        "brand": text(own.brand if own is not None else ""),
         "architecture": text(_architecture(gpu)),
         PCI_BUS_ID: text(gpu.pci),
-        f"{STANDARD_DOMAIN}/pcieRoot": text(board.pcie_root),
-        "addressingMode": text(board.addressing_mode),
+        f"{STANDARD_DOMAIN}/pcieRoot": text(own.pcie_root if own is not None else ""),
+        "addressingMode": text(own.addressing_mode if own is not None else ""),
         **dict(_versions(facts, own)),
     }
     if own is not None and own.numa_node is not None and own.numa_node >= 0:

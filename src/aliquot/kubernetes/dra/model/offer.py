@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -13,7 +13,6 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.core.model.placement import Placement
 from aliquot.kubernetes.dra.model.attributes import (
     Attributes,
-    BoardFacts,
     common_attributes,
     instance_attributes,
     instance_capacity,
@@ -49,10 +48,9 @@ def offered_devices(
     naming: DriverNaming,
     *,
     facts: Facts | None = None,
-    boards: Mapping[str, BoardFacts] | None = None,
     mode_changes: ModeChanges = "without-reset",
 ) -> Offer:
-    """Return what the node offers. ``boards`` is by PCI address.
+    """Return what the node offers.
 
     A GPU whose MIG mode is off offers its placements if a claim may enable it, and a GPU in MIG mode itself if a claim
     may disable it. One counter set excludes both at a time.
@@ -67,7 +65,7 @@ def offered_devices(
         if refusal:
             refusals.append(f"GPU {gpu.pci} is not offered: {refusal}")
             continue
-        common = common_attributes(gpu, facts, (boards or {}).get(gpu.pci, BoardFacts()))
+        common = common_attributes(gpu, facts)
         if family is None:
             devices.append(_whole(gpu, naming, common, whole_capacity(gpu, facts, None)))
             continue

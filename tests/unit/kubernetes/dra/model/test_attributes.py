@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from aliquot.core.model.facts import Facts, GpuFacts
-from aliquot.kubernetes.dra.model.attributes import BoardFacts
 from aliquot.kubernetes.dra.model.offer import offered_devices
 from support import factory
 from unit.kubernetes.dra.model.nodes import NAMING
@@ -17,9 +16,11 @@ from unit.kubernetes.dra.model.nvidia_attributes import ATTRIBUTES, CAPACITIES, 
 def test_every_device_has_what_nvidia_s_has_with_the_same_types(kind: str) -> None:
     node = factory.inventory("h100-80gb-sxm", enabled=True)
     gpu = node.gpus[0]
-    facts = Facts("570.86.15", (12, 8), (GpuFacts(gpu.pci, 81559, (9, 0), 0),))
-    boards = {gpu.pci: BoardFacts("Nvidia", "pci0000:00", "HMM")}
-    offer = offered_devices(node, NAMING, facts=facts, boards=boards)
+    board = GpuFacts(
+        gpu.pci, 81559, (9, 0), 0, brand="Nvidia", pcie_root="pci0000:00", addressing_mode="HMM"
+    )  # fmt: skip
+    facts = Facts("570.86.15", (12, 8), (board,))
+    offer = offered_devices(node, NAMING, facts=facts)
     expected = {name: word for name, (word, kinds) in ATTRIBUTES.items() if kind in kinds}
     for device in offer.devices:
         if device.attributes["type"].string_value == kind:

@@ -8,7 +8,7 @@ import pytest
 from aliquot.core.model import catalog
 from aliquot.core.model.facts import Facts, GpuFacts
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig, Vgpu, VirtualFunction
-from aliquot.kubernetes.dra.model.attributes import BoardFacts, semantic_version
+from aliquot.kubernetes.dra.model.attributes import semantic_version
 from aliquot.kubernetes.dra.model.naming import NVIDIA_DRIVER, DriverNaming
 from aliquot.kubernetes.dra.model.offer import ModeChanges, Offer, offered_devices
 from support import factory
@@ -39,9 +39,9 @@ def test_names_are_those_of_nvidia() -> None:
 
 def test_attributes_and_capacities_of_a_placement() -> None:
     node = factory.with_instances(factory.inventory("a100-sxm4-40gb"), 0, "1g.5gb@2")
-    facts = Facts("535.183.01", (12, 2), (GpuFacts(node.gpus[0].pci, 40960, (8, 0), 1),))
-    boards = {node.gpus[0].pci: BoardFacts("Nvidia", "pci0000:00")}
-    found = offered_devices(node, NVIDIA, facts=facts, boards=boards).device("gpu-0-mig-1g5gb-19-2")
+    board = GpuFacts(node.gpus[0].pci, 40960, (8, 0), 1, brand="Nvidia", pcie_root="pci0000:00")
+    facts = Facts("535.183.01", (12, 2), (board,))
+    found = offered_devices(node, NVIDIA, facts=facts).device("gpu-0-mig-1g5gb-19-2")
     assert found is not None
     values = {name: msgspec.to_builtins(value) for name, value in found.attributes.items()}
     assert values == {
