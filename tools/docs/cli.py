@@ -14,10 +14,10 @@ HEAD = """\
 
 Results go to stdout, everything else to stderr. Every verb takes `-o text|json|yaml`, some `-o markdown` too; the JSON
 and YAML shapes carry `apiVersion: aliquot/v1`. `--sim NAME` or `ALIQUOT_SIM=NAME` points any verb at a simulated node.
-Every verb but those of `mig-parted` also takes `-q` (print only results and errors), `-v` (also print the time of
-driver calls and of the steps of a change) and `--color auto|always|never`. With `auto`, color and progress bars appear
-only on a terminal, and not if `NO_COLOR` is set. `ALIQUOT_STATE_DIR` is the directory of the simulated nodes.
-`aliquot help VERB` prints the help of a verb.
+Every verb but those of `mig-parted` and `vgpu-dm` also takes `-q` (print only results and errors), `-v` (also print
+the time of driver calls and of the steps of a change) and `--color auto|always|never`. With `auto`, color and progress
+bars appear only on a terminal, and not if `NO_COLOR` is set. `ALIQUOT_STATE_DIR` is the directory of the simulated
+nodes. `aliquot help VERB` prints the help of a verb.
 """
 
 HANGING = """\

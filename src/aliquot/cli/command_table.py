@@ -39,6 +39,7 @@ from aliquot.cli.tables import mig_parted as migparted_commands
 from aliquot.cli.tables import passthrough as passthrough_commands
 from aliquot.cli.tables import sim as sim_commands
 from aliquot.cli.tables import vgpu as vgpu_commands
+from aliquot.cli.tables import vgpu_dm as vgpu_dm_commands
 
 _SHOW = CliCommand(
     "show",
@@ -280,6 +281,7 @@ SECTIONS = (
             _RESTORE,
             _CATALOG,
             migparted_commands.MIG_PARTED,
+            vgpu_dm_commands.VGPU_DM,
         ),
     ),
     ("Kubernetes", (agent_commands.AGENT, agent_commands.CONTROLLER, dra_commands.DRA, capacity_commands.CAPACITY)),

@@ -48,7 +48,9 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def clean(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the caller's environment and set the module's state directory."""
-    for name in [n for n in os.environ if n.startswith(("ALIQUOT_", "MIG_PARTED_")) and n != "ALIQUOT_CACHE_DIR"]:
+    for name in [
+        n for n in os.environ if n.startswith(("ALIQUOT_", "MIG_PARTED_", "VGPU_DM_")) and n != "ALIQUOT_CACHE_DIR"
+    ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ALIQUOT_STATE_DIR", state)
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
@@ -128,3 +130,24 @@ def _node(state: str, template: str, name: str, monkeypatch: pytest.MonkeyPatch)
     yield Sim(name, node)
     node.close()
     control.stop(state, name)
+
+
+Host = Callable[..., Sim]
+
+
+@pytest.fixture
+def host(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    """Return a function that starts a node, ``host`` by default, from a template. The node stops with the test."""
+    nodes: list[SimClient] = []
+
+    def start(template: str, name: str = "host") -> Sim:
+        control.start(state, template, name)
+        monkeypatch.setenv("ALIQUOT_SIM", name)
+        nodes.append(SimClient(state, name))
+        return Sim(name, nodes[-1])
+
+    yield start
+    for node in nodes:
+        name = node.name
+        node.close()
+        control.stop(state, name)

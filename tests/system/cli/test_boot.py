@@ -8,10 +8,7 @@ from aliquot.cli.commands import restore_boot as boot
 from aliquot.cli.commands.apply_plan import PlanExecution
 from aliquot.sim.client import SimClient
 
-from .conftest import Run
-from .test_vgpu import Host, host
-
-__all__ = ["host"]
+from .conftest import Host, Run
 
 
 def test_a_gpu_that_fails_does_not_take_the_others_with_it(host: Host, run: Run) -> None:

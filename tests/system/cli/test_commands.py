@@ -16,6 +16,7 @@ from aliquot.cli import command_table as commands
 from aliquot.cli.completion import leaves
 from aliquot.cli.framework import parser as parse
 from aliquot.cli.framework.command_model import MARKDOWN, OUTPUT, CliCommand
+from aliquot.cli.framework.error_output import COMPATIBLE
 from aliquot.errors import UsageError
 
 from .conftest import Run
@@ -41,9 +42,9 @@ def test_every_verb_has_its_help(path: tuple[str, ...], command: CliCommand, run
 
 
 def test_every_verb_takes_an_output_format() -> None:
-    # The verbs of mig-parted keep its flags.
+    # The command lines of other tools keep their flags.
     some = {OUTPUT, MARKDOWN}
-    without = [path for path, command in VERBS if not some & {*command.options} and path[0] != "mig-parted"]
+    without = [path for path, command in VERBS if not some & {*command.options} and path[0] not in COMPATIBLE]
     without.remove(("cdi", "generate"))  # has its own row: the file name chooses a format, too
     without.remove(("metrics",))  # prints only Prometheus's format
     # They run until they are stopped and print no result.
@@ -69,7 +70,9 @@ def test_names_are_unique_among_siblings() -> None:
         assert len(options) == len(set(options)), path
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["sim", "--help"], ["catalog", "-h"], ["mig-parted", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["-h"], ["sim", "--help"], ["catalog", "-h"], ["mig-parted", "--help"], ["vgpu-dm", "-h"]]
+)
 def test_help_of_a_group_lists_its_verbs(words: list[str], run: Run) -> None:
     result = run(*words)
     assert result.code == 0

@@ -6,10 +6,7 @@ import shlex
 
 import pytest
 
-from .conftest import Run, Sim
-from .test_vgpu import Host, host
-
-__all__ = ["host"]
+from .conftest import Host, Run, Sim
 
 _READ = (("show", "gpus"), ("profiles", "gpus"), ("vgpu types", "gpus"), ("vgpu list", "gpus"))
 

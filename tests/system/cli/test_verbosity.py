@@ -7,6 +7,7 @@ import pytest
 from aliquot.cli.completion import leaves
 from aliquot.cli.framework import color, progress, streams, verbosity
 from aliquot.cli.framework.command_model import COLOR, COMMON
+from aliquot.cli.framework.error_output import COMPATIBLE
 from aliquot.foundation import driver_calls
 
 from .conftest import Run, Sim
@@ -90,4 +91,4 @@ def test_a_quiet_change_has_no_progress_bar(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_verb_has_the_common_options() -> None:
     assert COLOR.choices == color.MODES
     for path, command in leaves():
-        assert (set(COMMON) <= {*command.accepted}) == (path[:1] != ("mig-parted",)), path
+        assert (set(COMMON) <= {*command.accepted}) == (not {*path[:1]} & {*COMPATIBLE}), path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,30 +12,9 @@ import pytest
 
 from aliquot.foundation import state_store
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import SimClient
 
-from .conftest import Run, Sim
+from .conftest import Host, Run, Sim
 from .test_golden import compare, transcript
-
-Host = Callable[..., Sim]
-
-
-@pytest.fixture
-def host(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """Return a function that starts a node, ``host`` by default, from a template. The node stops with the test."""
-    nodes: list[SimClient] = []
-
-    def start(template: str, name: str = "host") -> Sim:
-        control.start(state, template, name)
-        monkeypatch.setenv("ALIQUOT_SIM", name)
-        nodes.append(SimClient(state, name))
-        return Sim(name, nodes[-1])
-
-    yield start
-    for node in nodes:
-        name = node.name
-        node.close()
-        control.stop(state, name)
 
 
 def gpu(sim: Sim) -> dict[str, Any]:

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.cli.commands import apply_plan
-from aliquot.cli.framework import desired_args, output, owned_files, streams
+from aliquot.cli.commands import apply_plan, compatible
 from aliquot.cli.framework import file_output as documents
+from aliquot.cli.framework import output, owned_files, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.actions import Action, Reset
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
-from aliquot.core.rendering import plan_summary as summary
-from aliquot.errors import AliquotError, BlockedError, DriftError, UsageError
+from aliquot.errors import BlockedError, DriftError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -39,24 +38,14 @@ def run(args: Args) -> int:
     return 0
 
 
-def _debug(args: Args, line: str) -> None:
-    if args.debug:
-        streams.note(line)
-
-
 def _config(args: Args) -> ConfigFile:
-    if not args.config_file:
-        raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
-    config = desired_args.config_file(args, args.config_file, args.selected_config)
-    return msgspec.structs.replace(config, fleet=True)
+    return compatible.config(args, "MIG_PARTED_CONFIG_FILE")
 
 
 def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
-    from aliquot.core.config.select.named_config import mode_only, select
+    from aliquot.core.config.select.named_config import mode_only
 
-    desired = select(config, args.selected_config, inventory)
-    for line in desired.notes:
-        streams.note(f"note: {line}")
+    desired = compatible.desired(args, config, inventory)
     return mode_only(desired) if args.mode_only else desired
 
 
@@ -105,22 +94,10 @@ def without_resets(plan: Plan) -> Plan:
 
 
 def _execute(execution: apply_plan.PlanExecution, args: Args) -> Inventory:
-    """Apply a plan, and return the inventory after it. Raises the error of a failed action, as mig-parted does."""
-    from aliquot.core.engine.apply import apply
-    from aliquot.foundation.signals import stoppable
-
-    if execution.plan.blocked:
-        raise _blocked(execution.plan)
-    _debug(args, summary.plan_text(execution.plan))
     # With --mode-only mig-parted ends before it reads the config.
     without = ("pre-apply-config",) if args.mode_only else ()
     hooks = apply_plan.hooks(args.hooks_file, _environment(args), debug=args.debug, without=without)
-    with stoppable():
-        outcome = apply(execution.plan, execution.connection.execution_context(hooks), lambda line: _debug(args, line))
-    if outcome.error:
-        streams.note(apply_plan.text(outcome, execution))
-        raise outcome.error
-    return outcome.inventory
+    return compatible.execute(execution, args, hooks)
 
 
 def _environment(args: Args) -> dict[str, str]:
@@ -136,31 +113,18 @@ def _environment(args: Args) -> dict[str, str]:
     }
 
 
-def _blocked(plan: Plan) -> AliquotError:
-    first = plan.blockers[0]
-    return BlockedError(first.message, code=first.rule, details=_details(plan), next_step=first.next_step)
-
-
-def _details(plan: Plan) -> tuple[str, ...]:
-    held = tuple(f"holder   {holder}" for holder in plan.blockers[0].holders)
-    return held + tuple(blocker.message for blocker in plan.blockers[1:])
-
-
 def _assert(args: Args) -> None:
-    from aliquot.core.planner.verify import verify
-
     config = _config(args)
     if args.valid_config:
         streams.result("Selected MIG configuration is valid")
         return
     inventory = node.inventory(args)
     desired = _desired(args, config, inventory)
-    desired_args.refuse_errors(desired)
-    drift = verify(inventory, desired)
+    drift = compatible.drift(inventory, desired)
     if drift:
         raise DriftError(
             "Assertion failure: selected configuration not currently applied",
-            details=tuple(d.message for d in drift),
+            details=drift,
             next_step=f"aliquot mig-parted apply -f {args.config_file} -c {desired.name}",
         )
     what = "mode settings from configuration" if args.mode_only else "configuration"

@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
         code = 141
     except Exception as exception:  # noqa: BLE001  (the face: a user never sees a traceback)
         failure.internal(exception, failure.wanted_format(words))
-        code = 2 if group == "mig-parted" else 1
+        code = 2 if group in failure.COMPATIBLE else 1
     finally:
         if collecting:
             gc.enable()

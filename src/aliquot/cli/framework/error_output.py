@@ -15,11 +15,13 @@ _WORDS = {1: "internal error", 2: "error", 20: "blocked", 30: "drift", 40: "hard
 )
 _BEFORE_VALUE = {name for option in (*EVERYWHERE, *COMMON) if option.takes_value for name in option.spellings}
 """The options that may stand before the verb and take the next word."""
+COMPATIBLE = ("mig-parted", "vgpu-dm")
+"""The command lines of NVIDIA's tools, which have the exit codes of the originals and only text as output."""
 
 
 def wanted_format(words: Sequence[str]) -> str:
     """Return the output format of a command line that is not parsed yet: parsing may be what fails."""
-    if group(words) == "mig-parted":
+    if group(words) in COMPATIBLE:
         return "text"
     for n, word in enumerate(words):
         name, _, value = word.partition("=")
@@ -48,8 +50,8 @@ def group(words: Sequence[str]) -> str:
 
 
 def exit_code(error: AliquotError, group: str) -> int:
-    """Return the exit code of an error; under ``mig-parted`` that of the original: 3 for an unknown verb, else 1."""
-    if group == "mig-parted":
+    """Return the exit code of an error; under COMPATIBLE that of the originals: 3 for an unknown verb, else 1."""
+    if group in COMPATIBLE:
         return 3 if error.code == "UNKNOWN_COMMAND" else 1
     return error.exit_code
 
@@ -75,7 +77,7 @@ def text(error: AliquotError, node: str = "") -> str:
 
 def interrupted(words: Sequence[str]) -> None:
     """Report Ctrl-C. The journal has the changes that were started."""
-    begun = group(words) in ("apply", "restore", "mig-parted")
+    begun = group(words) in ("apply", "restore", *COMPATIBLE)
     streams.error("interrupted" + (": the same command again goes on from where it stopped" if begun else ""))
 
 

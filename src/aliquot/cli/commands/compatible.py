@@ -1,0 +1,79 @@
+"""Parts that the command lines of NVIDIA's tools share: they apply or check one named config, without questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.cli.commands import apply_plan
+from aliquot.cli.framework import desired_args, streams
+from aliquot.cli.framework.parser import Args
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.rendering import plan_summary as summary
+from aliquot.errors import AliquotError, BlockedError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.config.file import ConfigFile
+    from aliquot.core.engine.ports import Hooks
+
+
+def config(args: Args, variable: str) -> ConfigFile:
+    """Load the config file, which may be for a whole fleet. ``variable`` is the one that may name it.
+
+    Raises UsageError without a file, ConfigError with every error of the file.
+    """
+    if not args.config_file:
+        raise UsageError(f"no config file: give -f FILE or set {variable}", next_step=f"{args.prog} --help")
+    found = desired_args.config_file(args, args.config_file, args.selected_config)
+    return msgspec.structs.replace(found, fleet=True)
+
+
+def desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
+    """Resolve the selected config for this node, and print what of it does not concern the node as notes."""
+    from aliquot.core.config.select.named_config import select
+
+    found = select(config, args.selected_config, inventory)
+    for line in found.notes:
+        streams.note(f"note: {line}")
+    return found
+
+
+def execute(execution: apply_plan.PlanExecution, args: Args, hooks: Hooks | None = None) -> Inventory:
+    """Apply a plan, and return the inventory after it. Raises the error of a failed action, as NVIDIA's tools do."""
+    from aliquot.core.engine.apply import apply
+    from aliquot.foundation.signals import stoppable
+
+    def debug(line: str) -> None:
+        if args.debug:
+            streams.note(line)
+
+    if execution.plan.blocked:
+        raise _blocked(execution.plan)
+    debug(summary.plan_text(execution.plan))
+    with stoppable():
+        outcome = apply(execution.plan, execution.connection.execution_context(hooks), debug)
+    if outcome.error:
+        streams.note(apply_plan.text(outcome, execution))
+        raise outcome.error
+    return outcome.inventory
+
+
+def _blocked(plan: Plan) -> AliquotError:
+    first = plan.blockers[0]
+    return BlockedError(first.message, code=first.rule, details=_details(plan), next_step=first.next_step)
+
+
+def _details(plan: Plan) -> tuple[str, ...]:
+    held = tuple(f"holder   {holder}" for holder in plan.blockers[0].holders)
+    return held + tuple(blocker.message for blocker in plan.blockers[1:])
+
+
+def drift(inventory: Inventory, wanted: Desired) -> tuple[str, ...]:
+    """Return how the node differs from the desired state of these GPUs. Raises BlockedError if it can never be met."""
+    from aliquot.core.planner.verify import verify
+
+    desired_args.refuse_errors(wanted)
+    return tuple(each.message for each in verify(inventory, wanted))
