@@ -33,6 +33,8 @@ _SWITCHED = {
     f"{bundle.OPTIONAL}/servicemonitor": "and .Values.metrics.serviceMonitor.enabled ({})",
     f"{bundle.OPTIONAL}/claims": f"and ({_CLAIMS}) {{}}",
     f"{bundle.OPTIONAL}/claims-network": f"and .Values.networkPolicy.enabled ({_CLAIMS}) {{}}",
+    f"{bundle.OPTIONAL}/vgpus": "and .Values.vgpuDeviceManager.enabled {}",
+    f"{bundle.OPTIONAL}/vgpus-network": "and .Values.networkPolicy.enabled .Values.vgpuDeviceManager.enabled {}",
     f"{bundle.OPTIONAL}/extender": "and .Values.dra.extender.enabled ({})",
     f"{bundle.OPTIONAL}/extender-network": "and .Values.networkPolicy.enabled .Values.dra.extender.enabled ({})",
     f"{bundle.OPTIONAL}/evictions": "and .Values.migManager.evictions {}",

@@ -17,6 +17,7 @@ from aliquot.kubernetes.manifests.values import (
     DEVICES,
     EXTENDER,
     NAMES_BESIDE_OPERATOR,
+    VGPUS_DAEMON_SET,
     WEBHOOK,
     Object,
     Values,
@@ -53,6 +54,7 @@ VALUES = Values(
     dra_driver="{{ .Values.dra.driver }}",
     dra_score="{{ .Values.dra.score }}",
     dra_mode_changes="{{ .Values.dra.modeChanges }}",
+    vgpu_default_config="{{ .Values.vgpuDeviceManager.config.default }}",
     extender_score="{{ .Values.dra.extender.score }}",
     extender_certificates='{{ ternary "/extender-certificate" "" (ne .Values.dra.extender.tlsSecret "") }}',
     certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
@@ -83,10 +85,18 @@ def _agent(item: Object, text: Text) -> None:
     _claims(item, text)
 
 
+def _vgpus(item: Object, text: Text) -> None:
+    _container_agent(item, text, ".Values.vgpuDeviceManager.resources")
+
+
 def _claims(item: Object, text: Text) -> None:
+    _container_agent(item, text, ".Values.migManager.resources")
+
+
+def _container_agent(item: Object, text: Text, resources: str) -> None:
     pod, container = _at(item, _POD), _at(item, _CONTAINER)
     container["imagePullPolicy"] = _PULL
-    _block(container, "resources", ".Values.migManager.resources", text)
+    _block(container, "resources", resources, text)
     _block(pod, "tolerations", ".Values.daemonsets.tolerations", text)
     _pull_secrets(pod, text)
 
@@ -210,6 +220,7 @@ def _settings(item: Object, text: Text) -> None:
     output = (
         '(dict "version" "aliquot/v1"'
         ' "mig" (dict "config-map" .Values.migManager.config.name "default-config" .Values.migManager.config.default)'
+        ' "vgpu" (dict "config-map" .Values.vgpuDeviceManager.config.name)'
         ' "device-plugin" (dict "enabled" .Values.devicePlugin.enabled)'
         ' "labels" (dict "enabled" .Values.gfd.enabled))'
     )
@@ -222,12 +233,14 @@ def _settings(item: Object, text: Text) -> None:
 _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
     ("DaemonSet", VALUES.daemon_set): _agent,
     ("DaemonSet", CLAIMS): _claims,
+    ("DaemonSet", VGPUS_DAEMON_SET): _vgpus,
     ("Deployment", CONTROLLER): _controller,
     ("DaemonSet", DEVICES): _devices,
     ("Deployment", DASHBOARD): _dashboard,
     ("NetworkPolicy", DASHBOARD): _network,
     ("NetworkPolicy", VALUES.daemon_set): _reached,
     ("NetworkPolicy", CLAIMS): _reached,
+    ("NetworkPolicy", VGPUS_DAEMON_SET): _reached,
     ("NetworkPolicy", CONTROLLER): _reached,
     ("NetworkPolicy", DEVICES): _reached,
     ("NetworkPolicy", EXTENDER): _reached_by_all,

@@ -71,6 +71,18 @@ migManager:
     requests: {cpu: 10m, memory: 64Mi}
     limits: {memory: 256Mi}
 
+# the agent of nodes for VMs with vGPUs, in place of NVIDIA's vGPU device manager: it follows nvidia.com/vgpu.config
+vgpuDeviceManager:
+  enabled: false
+  config:
+    # ConfigMap with the named configs (key config.yaml); empty: generated on each node
+    name: ""
+    # named config of a node without the label; empty: its vGPUs stay as they are
+    default: ""
+  resources:
+    requests: {cpu: 10m, memory: 64Mi}
+    limits: {memory: 256Mi}
+
 driver:
   # false: the driver is installed on the host, so the host's GPU services are stopped during a change
   enabled: true
@@ -246,6 +258,9 @@ def schema() -> dict[str, Any]:
             extender=_section(enabled=flag, score={"enum": list(get_args(ScoreName))}, tlsSecret=text),
         ),
         migManager=_manager(),
+        vgpuDeviceManager=_section(
+            enabled=flag, config=_section(name=text, default=text), resources={"type": "object"}
+        ),
         driver=_section(enabled=flag),
         cdi=_section(enabled=flag),
         devicePlugin=_section(enabled=flag),

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.managed_label import MIG, VGPU
 from aliquot.sim import lifecycle as control
 from aliquot.sim.client import SimClient
 from support import forkserver
 from support.cluster import Cluster
-from support.deployed import AGENT, Deployed
+from support.deployed import AGENT, VGPUS, Deployed
 
 NAMESPACE = "gpu-operator"
 PATIENCE_S = 60.0
@@ -58,6 +59,7 @@ class Agent:
         self.arguments: list[str] = ["--kubelet-dir", ""]
         self.config: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.managed = VGPU if manifest == VGPUS else MIG
         self.deployed = Deployed(manifest, name, folder / f"{name}.pod")
         self.deployed.install(cluster)
         control.start(self.state, template, "machine", latency)
@@ -88,8 +90,8 @@ class Agent:
         return {k: v for k, v in self.labels().items() if k.startswith(names.DEPLOY_PREFIX)}
 
     def label(self, **values: str | None) -> None:
-        """Set ``nvidia.com/mig.config`` (``config=...``) or any other label by its full name."""
-        named = {names.CONFIG_LABEL if key == "config" else key: value for key, value in values.items()}
+        """Set the managed label (``config=...``) or any other label by its full name."""
+        named = {self.managed.name if key == "config" else key: value for key, value in values.items()}
         self.patch({"metadata": {"labels": named}})
 
     def patch(self, body: Object) -> None:
@@ -205,7 +207,7 @@ class Agent:
             return same and reported.get("state") == state and (reason is None or reported.get("reason") == reason)
 
         self.until(there, f"state {state} for {config} ({reason})")
-        self.until(lambda: self.labels().get(names.STATE_LABEL, "") == state, f"label {state}")
+        self.until(lambda: self.labels().get(self.managed.state, "") == state, f"label {state}")
         return self.status()
 
     def request(self, config: str, state: str = "success", reason: str | None = None) -> Object:

@@ -83,6 +83,7 @@ AGENT_MAY_NOT = (
     on_node("its node, with an unbound token", _NODE, note(names.STATUS_ANNOTATION), unbound=True),
     on_node("its own request", _REQUEST, label(names.CONFIG_LABEL, "all-1g.5gb")),
     on_node("removing its own request", _REQUEST, label(names.CONFIG_LABEL, None)),
+    on_node("its own request for vGPUs", _REQUEST, label(names.VGPU_CONFIG_LABEL, "default")),
     on_node("labels of others", _LABELS, label("node-role.kubernetes.io/control-plane", "")),
     on_node("removing labels of others", _LABELS, label("zone", None)),
     on_node("annotations of others", "only annotations aliquot.dev/*", note("a.b/c")),

@@ -16,9 +16,9 @@ from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.eviction import evict
 from aliquot.kubernetes.gpu.gpu_operands import OPERANDS, NodeMarks, NodePatch, pause, restore
+from aliquot.kubernetes.gpu.managed_label import MIG
 from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
 from aliquot.kubernetes.gpu.node_pods import (
-    VALIDATORS_BEFORE,
     await_gone,
     delete_pod,
     delete_validators,
@@ -165,9 +165,9 @@ def test_operand_pods_are_awaited(environment: Cluster) -> None:
 
 
 def test_validators_of_this_node_are_deleted(environment: Cluster) -> None:
-    labels = {"app": VALIDATORS_BEFORE[0]}
+    labels = {"app": MIG.validators_before[0]}
     environment.apply([pod("here", OPERATOR, labels=labels), pod("there", OPERATOR, on="gpu-2", labels=labels)])
-    deleted = ask(environment, lambda api: delete_validators(api, NODE, VALIDATORS_BEFORE, (OPERATOR,), LONG))
+    deleted = ask(environment, lambda api: delete_validators(api, NODE, MIG.validators_before, (OPERATOR,), LONG))
     assert deleted == (f"{OPERATOR}/here",)
     left = [p["metadata"]["name"] for p in environment.get(f"/api/v1/namespaces/{OPERATOR}/pods")["items"]]
     assert left == ["there"]

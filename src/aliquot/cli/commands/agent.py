@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 def run(args: Args) -> int:
     """Run the agent until SIGTERM."""
-    if args.devices and args.claims:
-        raise UsageError("--devices and --claims are two agents: start one for each", next_step="aliquot help agent")
+    chosen = [f"--{name}" for name in ("devices", "claims", "vgpus") if getattr(args, name)]
+    if len(chosen) > 1:
+        both = " and ".join(chosen[:2])
+        raise UsageError(f"{both} are two agents: start one for each", next_step="aliquot help agent")
     if not args.node_name:
         raise UsageError("the agent needs the node's name in the cluster", next_step="aliquot agent --node-name NAME")
     try:
@@ -100,9 +102,12 @@ def _shared(args: Args) -> dict[str, Any]:
 
 
 def _setup(args: Args) -> AgentSetup:
+    from aliquot.kubernetes.gpu.managed_label import MIG, VGPU
     from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 
     environment = dict(os.environ)
+    if args.default_vgpu_config:
+        environment["DEFAULT_VGPU_CONFIG"] = args.default_vgpu_config
     if args.with_reboot:
         environment["WITH_REBOOT"] = "true"
     if args.with_shutdown_host_gpu_clients:
@@ -114,6 +119,7 @@ def _setup(args: Args) -> AgentSetup:
         args.default_config_file or "",
         args.gpu_clients_file or "",
         args.default_gpu_clients_namespace or "",
+        VGPU if args.vgpus else MIG,
     )
 
 
@@ -121,7 +127,8 @@ def _options(args: Args) -> LabelAgentOptions:
     from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
 
     options = _cdi_options(args)
-    return LabelAgentOptions(setup=_setup(args), cdi_dir=args.cdi_dir, cdi_options=options, **_shared(args))
+    cdi_dir = "" if args.vgpus else args.cdi_dir  # devices of VMs need no CDI documents
+    return LabelAgentOptions(setup=_setup(args), cdi_dir=cdi_dir, cdi_options=options, **_shared(args))
 
 
 def _cdi_options(args: Args) -> CdiOptions:

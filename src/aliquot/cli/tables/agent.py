@@ -85,7 +85,11 @@ AGENT = CliCommand(
             complete="file",
         ),
         CommandOption(
-            "-t", "--driver-root", help="the root directory of the driver", metavar="DIR", env="NVIDIA_DRIVER_ROOT"
+            "-t",
+            "--driver-root",
+            help="the root directory of the driver; by default that of its container, else the host's",
+            metavar="DIR",
+            env="NVIDIA_DRIVER_ROOT",
         ),
         CommandOption(
             "--kubelet-dir",
@@ -103,6 +107,17 @@ AGENT = CliCommand(
             "--devices",
             help="prepare GPUs for VMs as Harvester's objects request, instead of following the label",
             kind="flag",
+        ),
+        CommandOption(
+            "--vgpus",
+            help="follow the label nvidia.com/vgpu.config on a node for VMs, in place of NVIDIA's vGPU device manager",
+            kind="flag",
+        ),
+        CommandOption(
+            "-d",
+            "--default-vgpu-config",
+            help="with --vgpus: the named config of a node without the label (also DEFAULT_VGPU_CONFIG)",
+            metavar="NAME",
         ),
         CommandOption(
             "--claims",
@@ -161,11 +176,13 @@ AGENT = CliCommand(
     "SIGHUP or Ctrl-C. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), the ConfigMap "
     "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices the agent keeps "
     "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md. With "
-    "--claims it is the DRA driver of this node.",
+    "--claims it is the DRA driver of this node. With --vgpus it serves nvidia.com/vgpu.config; see "
+    "docs/coming-from/vgpu-device-manager.md.",
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",
         "aliquot agent --claims --node-name gpu-1",
+        "aliquot agent --vgpus --node-name gpu-1",
         "aliquot agent --node-name laptop --sim dgx-a100 --kubeconfig ~/.kube/config",
     ),
 )

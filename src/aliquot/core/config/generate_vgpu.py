@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.core.config.export import Document
+from aliquot.core.config.export import Document, device_type
 from aliquot.core.config.file import MIG, NATIVE, VGPU
+from aliquot.core.config.formats.vgpu_device_manager import product_of_type
 from aliquot.core.config.formats.yaml_writer import natural
 from aliquot.core.config.generate import generate
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
+from aliquot.errors import BlockedError
+
+_SERIES = "QC"
+"""Series for the default config, best first: graphics, then compute."""
 
 
 def has_vgpus(inventory: Inventory) -> bool:
@@ -40,6 +45,44 @@ def generate_native(inventory: Inventory) -> Document:
             if (found := _creatable_type(table, name)) is not None
         ]
     return {"version": NATIVE, "configs": configs}
+
+
+def generate_vgpu_configs(inventory: Inventory) -> Document:
+    """Generate a config for every type with a known id, under its name, in the format of vgpu-device-manager.
+
+    Each means as many as one GPU holds, on every GPU that has the type. ``default`` is half of each GPU twice. Entries
+    have a device filter if the node has several products. Raises BlockedError if no type of the GPUs is known.
+    """
+    products = _vgpu_products(inventory)
+    names = [name for name in natural(_names(products)) if product_of_type(name)]
+    if not names:
+        raise BlockedError(
+            "no vGPU type of this node's GPUs is known: there is nothing to generate",
+            code="NO_TABLE",
+            next_step="aliquot show",
+        )
+    configs: dict[str, object] = {name: _type_entries(products, name) for name in names}
+    halves = [entry for gpu, table in products for entry in _half_entries(gpu, table, len(products) > 1)]
+    return {"version": "v1", "vgpu-configs": configs | ({"default": halves} if halves else {})}
+
+
+def _type_entries(products: list[tuple[Gpu, VgpuTable]], name: str) -> list[Document]:
+    return [
+        _vgpu_entry(gpu, name, max_vgpus(gpu, table, found), len(products) > 1)
+        for gpu, table in products
+        if (found := _creatable_type(table, name)) is not None
+    ]
+
+
+def _half_entries(gpu: Gpu, table: VgpuTable, filtered: bool) -> list[Document]:
+    halves = [each.short for each in table.types if each.id is not None and each.max == 2 and not each.mig_backed]
+    chosen = sorted((name for name in halves if name[-1] in _SERIES), key=lambda name: _SERIES.index(name[-1]))
+    return [_vgpu_entry(gpu, name, 2, filtered) for name in chosen[:1] if product_of_type(name)]
+
+
+def _vgpu_entry(gpu: Gpu, name: str, count: int, filtered: bool) -> Document:
+    entry: Document = {"device-filter": device_type(gpu)} if filtered else {}
+    return entry | {"devices": "all", "vgpu-devices": {name: count}}
 
 
 def max_vgpus(gpu: Gpu, table: VgpuTable, vgpu_type: VgpuType) -> int:

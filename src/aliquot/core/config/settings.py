@@ -73,6 +73,12 @@ class AgentSettings(msgspec.Struct, frozen=True):
     labels: bool = True
     hints: bool = True
     """Whether the controller reports to the owners of pods that wait because of a misspelled name."""
+    vgpu_manage: bool = True
+    """Whether the agent applies the label nvidia.com/vgpu.config."""
+    vgpu_config_map: str = ""
+    """The ConfigMap with the named configs of that label (key config.yaml). Empty: CONFIG_FILE, else generated."""
+    vgpu_default_config: str = ""
+    """The named config of a node for VMs without the label. Empty: none."""
     check_s: int = 30
     operands_s: int = 300
     retry_first_s: int = 5

@@ -21,7 +21,7 @@ class Key(msgspec.Struct, frozen=True):
     """A setting: its section and name in the file, its field, its meaning and its valid values.
 
     ``choices`` are valid words; ``lowest`` and ``highest`` bound a number; ``name`` marks the name of a Kubernetes
-    object.
+    object, ``config`` that of a named config.
     """
 
     section: str
@@ -32,6 +32,7 @@ class Key(msgspec.Struct, frozen=True):
     lowest: int = 0
     highest: int = 0
     name: bool = False
+    config: bool = False
 
 
 _DAY = 86400
@@ -55,6 +56,9 @@ KEYS = (
     Key("device-plugin", "device-nodes", "device_nodes", "pass devices as device nodes"),
     Key("labels", "enabled", "labels", "write gpu-feature-discovery's labels"),
     Key("hints", "enabled", "hints", "add an event to pods that wait because of a misspelled name"),
+    Key("vgpu", "enabled", "vgpu_manage", "apply the label nvidia.com/vgpu.config"),
+    Key("vgpu", "config-map", "vgpu_config_map", "ConfigMap with its named configs, key config.yaml", name=True),
+    Key("vgpu", "default-config", "vgpu_default_config", "named config of a vGPU node without label", config=True),
     Key("times", "check-seconds", "check_s", "time between two drift checks", lowest=5, highest=_DAY),
     Key(
         "times", "operands-seconds", "operands_s", "how long to wait until paused operands end", lowest=1, highest=_DAY
@@ -69,13 +73,15 @@ ENVIRONMENT = {
     "WITH_REBOOT": "with_reboot",
     "WITH_SHUTDOWN_HOST_GPU_CLIENTS": "stop_host_clients",
     "CDI_ENABLED": "cdi",
+    "DEFAULT_VGPU_CONFIG": "vgpu_default_config",
 }
-"""Variables of NVIDIA's MIG manager and device plugin that are settings here."""
+"""Variables of NVIDIA's MIG manager, device plugin and vGPU device manager that are settings here."""
 
 _BY_FIELD = {key.field: key for key in KEYS}
 _SECTIONS = tuple(dict.fromkeys(key.section for key in KEYS))
 _OVERRIDES = {"holders": settings.POD_POLICIES, "cordon": (), "prediction": settings.PREDICTIONS}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 """The booleans of Go's flag packages, which read the same variables in NVIDIA's tools. Here in any case."""
 
@@ -102,12 +108,12 @@ def from_environment(variables: Mapping[str, str], source: str = "the environmen
         key = _BY_FIELD[field]
         if not text:
             continue
-        if key.choices and text in key.choices:
+        if (key.choices and text in key.choices) or (key.config and _LABEL_VALUE.fullmatch(text)):
             values[field] = text
-        elif not key.choices and text.lower() in _TRUE | _FALSE:
+        elif not (key.choices or key.config) and text.lower() in _TRUE | _FALSE:
             values[field] = text.lower() in _TRUE
         else:
-            wanted = ", ".join(key.choices) if key.choices else "true or false"
+            wanted = "the value of a label" if key.config else ", ".join(key.choices) or "true or false"
             errors.append(f"{variable} must be {wanted}, not {text[:60]!r}{did_you_mean(text, key.choices)}")
     if errors:
         raise ConfigError(f"{source} has {len(errors)} error{'s' * (len(errors) > 1)}", details=tuple(errors))
@@ -157,6 +163,8 @@ class _Settings(YamlReader):
             return self.word(node, what, key.choices)
         if key.highest:
             return self.number(node, what, key)
+        if key.config:
+            return self.config_name(node, what)
         return self.object_name(node, what) if key.name else self.switch(node, what)
 
     def word(self, node: Node, what: str, words: tuple[str, ...]) -> str | None:
@@ -187,6 +195,12 @@ class _Settings(YamlReader):
         text = self.text(node, what)
         if text and not _NAME.fullmatch(text):
             self.diagnostics.add(node, f"{what} must be the name of a ConfigMap, not {text[:80]!r}")
+        return text
+
+    def config_name(self, node: Node, what: str) -> str | None:
+        text = self.text(node, what)
+        if text and not _LABEL_VALUE.fullmatch(text):
+            self.diagnostics.add(node, f"{what} must be the value of a label, not {text[:80]!r}")
         return text
 
     def overrides(self, node: Node) -> dict[str, Override]:

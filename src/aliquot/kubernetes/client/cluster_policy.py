@@ -13,7 +13,9 @@ class MigSpec(ApiStruct, frozen=True):
 
 
 class OperatorMigConfig(ApiStruct, frozen=True):
-    """``default`` None: not said. Empty: nodes without the label get none."""
+    """The named configs of the MIG manager or the vGPU device manager. ``default`` None: not said. Empty: nodes
+    without the label get none.
+    """
 
     name: str = ""
     default: str | None = None
@@ -26,6 +28,13 @@ class OperatorMigSpec(ApiStruct, frozen=True):
     config: OperatorMigConfig = OperatorMigConfig()
     gpu_clients_config: ConfigMapSource = ConfigMapSource()
     env: tuple[EnvVar, ...] = ()
+
+
+class OperatorVgpuSpec(ApiStruct, frozen=True):
+    """``enabled`` None: not said."""
+
+    enabled: bool | None = None
+    config: OperatorMigConfig = OperatorMigConfig()
 
 
 class OperandSwitch(ApiStruct, frozen=True):
@@ -41,6 +50,8 @@ class ClusterPolicySpec(ApiStruct, frozen=True):
     gfd: OperandSwitch = OperandSwitch()
     driver: OperandSwitch = OperandSwitch()
     cdi: OperandSwitch = OperandSwitch()
+    sandbox_workloads: OperandSwitch = OperandSwitch()
+    vgpu_device_manager: OperatorVgpuSpec = OperatorVgpuSpec()
 
 
 class ClusterPolicyStatus(ApiStruct, frozen=True):

@@ -85,16 +85,21 @@ def config_map_source(name: str, data: dict[str, str] | None) -> NamedConfigSour
 
 
 def resolve(
-    label: str, sources: Sequence[NamedConfigSource], inventory: Inventory, reserved: Collection[str] = ()
+    label: str,
+    sources: Sequence[NamedConfigSource],
+    inventory: Inventory,
+    reserved: Collection[str] = (),
+    name: str = names.CONFIG_LABEL,
 ) -> DesiredConfig:
     """Resolve a label value to the desired state, from the first source that has a config of that name.
 
-    ``reserved`` are PCI addresses of GPUs that must not be changed. Failures are returned, not raised.
+    ``reserved`` are PCI addresses of GPUs that must not be changed. ``name`` is the label's. Failures are returned,
+    not raised.
     """
     if not label:
         return DesiredConfig(
             label,
-            failure=ConfigFailure("EmptyLabel", f"the label {names.CONFIG_LABEL} is empty", (), _list_command(sources)),
+            failure=ConfigFailure("EmptyLabel", f"the label {name} is empty", (), _list_command(sources)),
         )
     known: dict[str, ConfigFile] = {}
     failures: list[ConfigFailure] = []
@@ -109,9 +114,9 @@ def resolve(
             continue
         if label in config.names:
             return _listing(_resolve_in(label, source, config, inventory, reserved), sources)
-        known |= {name: config for name in config.names if name not in known}
+        known |= {each: config for each in config.names if each not in known}
     if known:
-        fitting = [name for name, config in known.items() if _applies(config, name, inventory)]
+        fitting = [each for each, config in known.items() if _applies(config, each, inventory)]
         details = (f"available: {', '.join(fitting) or 'none for these GPUs'}", *(f.message for f in failures))
         message = f"no named config {label!r}{did_you_mean(label, fitting)}"
         return DesiredConfig(label, failure=ConfigFailure("UnknownConfig", message, details, _list_command(sources)))

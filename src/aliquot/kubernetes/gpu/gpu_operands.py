@@ -1,8 +1,9 @@
 """Operands of NVIDIA's GPU Operator on a node, and how they are paused for a change.
 
-The DaemonSet of an operand selects nodes by a deploy label. While the label is ``paused-for-mig-change``, the selector
-does not match, the pod goes away, and the operator's controller keeps the value. Label and pod names are those of
-NVIDIA's mig-manager and GPU Operator, so mig-manager and Aliquot can take over a node from each other.
+The DaemonSet of an operand selects nodes by a deploy label. While the label is ``paused-for-mig-change`` or
+``paused-for-vgpu-change``, the selector does not match, the pod goes away, and the operator's controller keeps the
+value. Label and pod names are those of NVIDIA's mig-manager, vgpu-device-manager and GPU Operator, so these managers
+and Aliquot can take over a node from each other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 CLIENT = "client"
 OFF = "false"
 ON = "true"
+PAUSED = (names.PAUSED, names.PAUSED_FOR_VGPU)
+"""Values of a paused operand's label."""
 
 
 class Operand(msgspec.Struct, frozen=True):
@@ -32,6 +35,8 @@ class Operand(msgspec.Struct, frozen=True):
     """True if it keeps GPUs open, which blocks a reset and a change of MIG mode."""
     enumerates: bool = False
     """True if it reads the devices only at its start, so that it must restart after a change."""
+    paused: str = names.PAUSED
+    """Value of its label during a pause."""
 
     @property
     def label(self) -> str:
@@ -54,8 +59,20 @@ see the new devices after it.
 """
 
 
-def operands_for(plan: Plan) -> tuple[Operand, ...]:
-    """Return the operands that must stop for a plan; none for an empty plan.
+VM_OPERANDS = (
+    Operand(
+        "sandbox-device-plugin",
+        "nvidia-sandbox-device-plugin-daemonset",
+        enumerates=True,
+        paused=names.PAUSED_FOR_VGPU,
+    ),
+    Operand("sandbox-validator", "nvidia-sandbox-validator", enumerates=True, paused=names.PAUSED_FOR_VGPU),
+)
+"""Operands of a node whose vGPUs are for VMs, in the order of the waits of NVIDIA's vgpu-device-manager."""
+
+
+def operands_for(plan: Plan, operands: tuple[Operand, ...] = OPERANDS) -> tuple[Operand, ...]:
+    """Return those of the operands that must stop for a plan; none for an empty plan.
 
     A reset or change of MIG mode requires all that keep GPUs open. Any other plan requires those that must restart to
     see the new devices.
@@ -63,7 +80,7 @@ def operands_for(plan: Plan) -> tuple[Operand, ...]:
     if not plan.actions:
         return ()
     deep = any(isinstance(action, Reset | SetMode) for action in plan.actions)
-    return tuple(operand for operand in OPERANDS if operand.enumerates or (deep and operand.session))
+    return tuple(operand for operand in operands if operand.enumerates or (deep and operand.session))
 
 
 class PauseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,24 +165,23 @@ def pause(
     """Build the patch that pauses these operands and records their previous labels in the same request.
 
     A label that is absent or ``false`` is not changed: its operand does not run on this node. Records of an earlier
-    pause stay unless their labels have changed since. A label ``paused-for-mig-change`` without a record counts as a
-    running operand. The patch is empty if nothing is left to do, or if an agent other than ``owner`` has paused the
-    node and is alive.
+    pause stay unless their labels have changed since. A paused label without a record counts as a running operand. The
+    patch is empty if nothing is left to do, or if an agent other than ``owner`` has paused the node and is alive.
     """
     before = node.pause_record
     if before is not None and not owner.may_undo(before.owner):
         return NodePatch()
     previous_labels = {
-        name: value for name, value in _previous_labels(before).items() if node.labels.get(name) == names.PAUSED
+        name: value for name, value in _previous_labels(before).items() if node.labels.get(name) in PAUSED
     }
     labels: dict[str, str | None] = {}
     for operand in operands:
         value = node.labels.get(operand.label)
         if value is None or value == OFF or operand.label in previous_labels:
             continue
-        previous_labels[operand.label] = ON if value == names.PAUSED else value
-        if value != names.PAUSED:
-            labels[operand.label] = names.PAUSED
+        previous_labels[operand.label] = ON if value in PAUSED else value
+        if value not in PAUSED:
+            labels[operand.label] = operand.paused
     ours = node.unschedulable and before is not None and before.cordoned
     cordoning = cordon and not node.unschedulable
     if before is None and not previous_labels and not cordoning:
@@ -181,7 +197,7 @@ def pause(
 def restore(node: NodeMarks, owner: PauseOwner = ANONYMOUS, writer: str = "") -> NodePatch:
     """Build the patch that restores the previous values of paused labels and lifts the agent's own cordon.
 
-    A label that was set to another value meanwhile stays as it is. A label ``paused-for-mig-change`` without a record
+    A label that was set to another value meanwhile stays as it is. A paused label without a record
     becomes ``true``. The patch is empty if nothing is paused, or if an agent other than ``owner`` has paused the node
     and is alive. It is also empty while another process, ``writer``, changes the GPUs, as their clients would block it.
     """
@@ -192,7 +208,7 @@ def restore(node: NodeMarks, owner: PauseOwner = ANONYMOUS, writer: str = "") ->
     labels: dict[str, str | None] = {
         name: previous_labels.get(name, ON)
         for name, value in node.labels.items()
-        if value == names.PAUSED and name.startswith(names.DEPLOY_PREFIX)
+        if value in PAUSED and name.startswith(names.DEPLOY_PREFIX)
     }
     if pause_record is None:
         return NodePatch(labels)
@@ -202,4 +218,4 @@ def restore(node: NodeMarks, owner: PauseOwner = ANONYMOUS, writer: str = "") ->
 def _previous_labels(pause_record: PauseRecord | None) -> dict[str, str]:
     if pause_record is None:
         return {}
-    return {name: ON if value == names.PAUSED else value for name, value in pause_record.previous_labels.items()}
+    return {name: ON if value in PAUSED else value for name, value in pause_record.previous_labels.items()}

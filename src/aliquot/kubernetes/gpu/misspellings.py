@@ -18,9 +18,12 @@ from aliquot.kubernetes.gpu.label_names import product_value, profile_word
 MIG = "mig-"
 """Prefix of a MIG profile's resource name, after its domain."""
 
-_DOMAIN, _, _WANTED = names.CONFIG_LABEL.partition("/")
-_OTHERS = ("mig.config.state", "mig.strategy", "mig.capable", "vgpu.config", "vgpu.config.state", "gpu.count")
-"""Other labels of NVIDIA: a name that is more similar to one of them is not a misspelled config label."""
+_DOMAIN, _, _ = names.CONFIG_LABEL.partition("/")
+_KNOWN = (
+    *("mig.config", "mig.config.state", "mig.strategy", "mig.capable"),
+    *("vgpu.config", "vgpu.config.state", "gpu.count"),
+)
+"""Labels of NVIDIA: a name that is more similar to another one of them is not a misspelled config label."""
 
 _CLOSE_NAME = 0.8
 _CLOSE_DOMAIN = 0.85
@@ -33,27 +36,29 @@ _DIGITS = re.compile("[0-9]+")
 _MEMORY = re.compile(r"(?<=g[.])[0-9]+(?=gb)")
 
 
-def near_misses(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each label of a node that is a misspelled ``nvidia.com/mig.config``, sorted by name."""
+def near_misses(labels: Mapping[str, str], intended: str = names.CONFIG_LABEL) -> tuple[str, ...]:
+    """Return a sentence for each label of a node that is a misspelling of the label ``intended``, sorted by name."""
     return tuple(
-        f"label {name}={labels[name]} has no effect: did you mean {names.CONFIG_LABEL}?"
+        f"label {name}={labels[name]} has no effect: did you mean {intended}?"
         for name in sorted(labels)
-        if _is_near_miss(name)
+        if _is_near_miss(name, intended)
     )
 
 
 @lru_cache(maxsize=1024)
-def _is_near_miss(label: str) -> bool:
-    """Report whether a label is a misspelled config label. Cached, as similarity is slow and nodes share names."""
+def _is_near_miss(label: str, intended: str) -> bool:
+    """Report whether a label is a misspelling of another one. Cached, as similarity is slow and nodes share names."""
     domain, slash, name = label.rpartition("/")
-    if label == names.CONFIG_LABEL:
+    wanted = intended.rpartition("/")[2]
+    if label == intended:
         return False
     if not slash:
-        return _similarity(name, _WANTED) == 1
+        return _similarity(name, wanted) == 1
     if not _plain(domain).startswith("nvidia") and _similarity(domain, _DOMAIN) < _CLOSE_DOMAIN:
         return False
-    similarity = _similarity(name, _WANTED)
-    return similarity >= _CLOSE_NAME and all(_similarity(name, other) < similarity for other in _OTHERS)
+    similarity = _similarity(name, wanted)
+    others = (_similarity(name, known) for known in _KNOWN if known != wanted)
+    return similarity >= _CLOSE_NAME and all(other < similarity for other in others)
 
 
 def _similarity(one: str, other: str) -> float:

@@ -17,11 +17,6 @@ from aliquot.kubernetes.gpu.gpu_operands import Operand
 K = TypeVar("K", bound=KubeObject)
 Match = Callable[[Pod], bool]
 
-VALIDATORS_BEFORE = ("nvidia-cuda-validator", "nvidia-device-plugin-validator")
-"""``app`` labels of pods that hold a GPU while they check it; deleted before a change."""
-VALIDATORS_AFTER = ("nvidia-operator-validator",)
-"""``app`` labels of pods that are deleted after a change, so that their DaemonSet runs their checks again."""
-
 _STATIC = "kubernetes.io/config.mirror"
 
 

@@ -57,10 +57,12 @@ def _agent_node() -> list[Object]:
         ),
         validation(
             only_keys(
-                "Labels", f"k.startsWith('nvidia.com/') && k != '{names.CONFIG_LABEL}' || k.contains('.aliquot.dev/')"
+                "Labels",
+                f"k.startsWith('nvidia.com/') && !(k in ['{names.CONFIG_LABEL}', '{names.VGPU_CONFIG_LABEL}']) || "
+                "k.contains('.aliquot.dev/')",
             ),
             "an agent may change only labels nvidia.com/* and *.aliquot.dev/*, "
-            f"and never {names.CONFIG_LABEL}, the desired state",
+            f"and never {names.CONFIG_LABEL} and {names.VGPU_CONFIG_LABEL}, the desired state",
         ),
         validation(
             only_keys("Annotations", f"k.startsWith('aliquot.dev/') && k != '{names.RESERVED_ANNOTATION}'"),
@@ -86,8 +88,15 @@ def _evictions() -> list[Object]:
 
 
 def _agent_maps() -> list[Object]:
-    own = "variables.node != '' && object.metadata.name in [variables.node + '-mig-config', variables.node + '-gpus']"
-    return [validation(own, "an agent may write only the ConfigMaps <node>-mig-config and <node>-gpus of its own node")]
+    suffixes = ("mig-config", "vgpu-config", "gpus")
+    own = ", ".join(f"variables.node + '-{suffix}'" for suffix in suffixes)
+    maps = " and ".join((", ".join(f"<node>-{suffix}" for suffix in suffixes[:-1]), f"<node>-{suffixes[-1]}"))
+    return [
+        validation(
+            f"variables.node != '' && object.metadata.name in [{own}]",
+            f"an agent may write only the ConfigMaps {maps} of its own node",
+        )
+    ]
 
 
 def _agent_events() -> list[Object]:

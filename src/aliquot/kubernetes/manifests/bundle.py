@@ -5,7 +5,17 @@ There are two folders, for containers and for VMs. Each is complete, and objects
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access, admission, agent, claim_agent, dashboard, extender, webhooks, workload
+from aliquot.kubernetes.manifests import (
+    access,
+    admission,
+    agent,
+    claim_agent,
+    dashboard,
+    extender,
+    vgpu_agent,
+    webhooks,
+    workload,
+)
 from aliquot.kubernetes.manifests import admission_vms as admission_devices
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests import vm_agent as devices
@@ -15,6 +25,8 @@ from aliquot.kubernetes.manifests.values import (
     CLAIMS,
     CONTROLLER,
     DEVICES,
+    VGPUS,
+    VGPUS_DAEMON_SET,
     Object,
     Values,
     labels,
@@ -111,6 +123,8 @@ def _optional(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/claims": [(CONTAINERS, claims)],
         f"{OPTIONAL}/claims-network": [(CONTAINERS, [network_policy(CLAIMS, "claims", values)])],
+        f"{OPTIONAL}/vgpus": [(CONTAINERS, [vgpu_agent.daemon_set(values), metrics_service(VGPUS, "vgpus", values)])],
+        f"{OPTIONAL}/vgpus-network": [(CONTAINERS, [network_policy(VGPUS_DAEMON_SET, "vgpus", values)])],
         f"{OPTIONAL}/extender": [(BOTH, rating)],
         f"{OPTIONAL}/extender-network": [(BOTH, [extender.network_policy(values)])],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],

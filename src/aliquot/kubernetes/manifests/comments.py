@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access, claim_agent
+from aliquot.kubernetes.manifests import access, claim_agent, vgpu_agent
 from aliquot.kubernetes.manifests import rbac as rights
 from aliquot.kubernetes.manifests import rbac_dashboard as rights_dashboard
 from aliquot.kubernetes.manifests import vm_agent as devices
@@ -39,16 +39,23 @@ _DEVICES: dict[Path, str] = {
         "privileged",
     ): "virtual functions, vGPUs and driver bindings are changed in /sys and through /dev/nvidia*",
 }
+_VGPUS = _AGENT | {
+    (*_POD, "nodeSelector"): "written by the GPU Operator on nodes with nvidia.com/gpu.workload.config=vm-vgpu",
+    (*_POD, "hostPID"): _DEVICES[(*_POD, "hostPID")],
+    (*_CONTAINER, "securityContext", "privileged"): _DEVICES[(*_CONTAINER, "securityContext", "privileged")],
+}
+del _VGPUS[(*_POD, "affinity")]
 _PODS = {
     "agent": (_AGENT, LABEL_AGENT_PATHS),
     "claims": (_AGENT, claim_agent.PATHS),
     "devices": (_DEVICES, devices.PATHS),
+    "vgpus": (_VGPUS, vgpu_agent.PATHS),
 }
 _SCRAPED = "Prometheus; change the namespace if yours is in another one. The kubelet's probes always arrive"
 _SENDS = "outgoing traffic stays open: it goes to the API server, whose address differs from cluster to cluster"
 _NETWORK: dict[str, dict[Path, str]] = {
     name: {("spec", "policyTypes"): _SENDS, ("spec", "ingress", 0): _SCRAPED}
-    for name in ("agent", "claims", "devices", "controller")
+    for name in ("agent", "claims", "devices", "vgpus", "controller")
 }
 _NETWORK["controller"][("spec", "ingress", 1)] = (
     "webhooks and capacity: the API server calls from an address that no selector matches"

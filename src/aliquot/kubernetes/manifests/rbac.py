@@ -18,12 +18,12 @@ LEASE = "aliquot-controller"
 CONTAINER_RIGHTS = (
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "nodes", READ,
-        "read the desired state (nvidia.com/mig.config), pauses and the cordon of its own node",
+        "read the desired state (nvidia.com/mig.config, vgpu.config), pauses and the cordon of its own node",
     ),
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "nodes", ("patch",),
         "write labels that describe the GPUs, status annotations, pauses, the cordon",
-        narrowed="its own node; labels nvidia.com/* (not mig.config), *.aliquot.dev; annotations aliquot.dev/*; cordon",
+        narrowed="its own node; labels nvidia.com/* (not *.config), *.aliquot.dev; annotations aliquot.dev/*; cordon",
     ),
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "pods", ("get", "list", "watch"),
@@ -47,7 +47,7 @@ CONTAINER_RIGHTS = (
     RbacRight(
         AGENT_ACCOUNT, OWN, "", "configmaps", ("create", "patch"),
         "publish the generated configs and the GPUs of its node",
-        narrowed="<node>-mig-config and <node>-gpus of its own node",
+        narrowed="<node>-mig-config, <node>-vgpu-config and <node>-gpus of its own node",
     ),
     RbacRight(
         AGENT_ACCOUNT, DEFAULT, "", "events", ("create",),

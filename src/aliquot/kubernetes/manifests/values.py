@@ -24,6 +24,12 @@ EXTENDER = "aliquot-extender"
 """The Service of the controller's scheduler extender, and the ConfigMap that turns it on."""
 CLAIMS = "aliquot-claims"
 """The claim agent's DaemonSet, container and ``app`` label. Its account is the agent's."""
+VGPUS = "nvidia-vgpu-device-manager"
+"""The container and ``app`` label of the agent for vGPUs, by which existing scripts select. Its account is the
+agent's.
+"""
+VGPUS_DAEMON_SET = "aliquot-vgpus"
+"""Its DaemonSet. The operator deletes one with the name of its own manager while that is disabled."""
 DASHBOARD = "aliquot-dashboard"
 """The web page's Deployment, container, ``app`` label, Service and ServiceAccount."""
 HARVESTER = "harvester-system"
@@ -72,6 +78,8 @@ class Values(msgspec.Struct, frozen=True):
     dra_driver: str = "gpu.aliquot.dev"
     dra_score: str = "fragmentation"
     dra_mode_changes: str = "without-reset"
+    vgpu_default_config: str = ""
+    """The named config of a node for VMs without the label ``nvidia.com/vgpu.config``; empty for none."""
     cdi_hook: str = "/usr/local/nvidia/toolkit/nvidia-cdi-hook"
 
     def account(self, name: str) -> str:

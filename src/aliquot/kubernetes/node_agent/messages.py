@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.core.model.actions import Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.core.model.actions import (
+    Create,
+    CreateCompute,
+    CreateVgpu,
+    Destroy,
+    DestroyCompute,
+    DestroyVgpu,
+    Reset,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+)
 from aliquot.core.model.geometry import geometry as multiset
 from aliquot.core.model.geometry import geometry_text
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
+from aliquot.core.rendering.vgpu_picture import short as short_type
 from aliquot.kubernetes.gpu.config_label import DesiredConfig
 
 
@@ -16,11 +28,12 @@ def geometry(inventory: Inventory | None, config: DesiredConfig | None) -> str:
     """Describe the geometry of the requested GPUs: ``GPU 0-6: 1g.5gb:7; GPU 7: MIG disabled``."""
     if inventory is None or config is None or config.desired is None:
         return "no GPU is affected"
-    wanted = {w.pci for w in config.desired.gpus}
+    vgpus_of = {w.pci: w.vgpus is not None for w in config.desired.gpus}
     groups: dict[str, list[int]] = {}
     for gpu in inventory.gpus:
-        if gpu.pci in wanted:
-            groups.setdefault(_gpu_geometry(gpu), []).append(gpu.index)
+        if gpu.pci in vgpus_of:
+            text = _vgpu_geometry(gpu) if vgpus_of[gpu.pci] else _gpu_geometry(gpu)
+            groups.setdefault(text, []).append(gpu.index)
     return "; ".join(f"GPU {_ranges(indexes)}: {text}" for text, indexes in groups.items()) or "no GPU is affected"
 
 
@@ -28,6 +41,10 @@ def _gpu_geometry(gpu: Gpu) -> str:
     if not gpu.mig.enabled:
         return "MIG disabled"
     return geometry_text(multiset(i.profile for i in gpu.instances)) or "MIG enabled, empty"
+
+
+def _vgpu_geometry(gpu: Gpu) -> str:
+    return geometry_text(multiset(short_type(v.type) for v in gpu.vgpus)) if gpu.vgpus else "no vGPU"
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -42,27 +59,40 @@ def _ranges(numbers: list[int]) -> str:
 
 def intent(plan: Plan) -> str:
     """Describe the actions of a plan: ``to destroy 1x 3g.20gb, to create 7x 1g.5gb, 2 instances kept``."""
-    return _action_text(plan, "to create", "to destroy", "to set MIG mode", "to reset")
+    return _action_text(plan, "to create", "to destroy", "to set", "to reset")
 
 
 def result(plan: Plan) -> str:
     """Describe the actions of a plan after it was applied."""
-    return _action_text(plan, "created", "destroyed", "set MIG mode", "reset")
+    return _action_text(plan, "created", "destroyed", "set", "reset")
 
 
-def _action_text(plan: Plan, create: str, destroy: str, mode: str, reset: str) -> str:
-    made: Counter[str] = Counter(a.profile for a in plan.actions if isinstance(a, Create | CreateCompute))
-    gone: Counter[str] = Counter(a.profile for a in plan.actions if isinstance(a, Destroy | DestroyCompute))
-    modes: Counter[str] = Counter(a.mode for a in plan.actions if isinstance(a, SetMode))
+def _action_text(plan: Plan, create: str, destroy: str, change: str, reset: str) -> str:
+    made = Counter(_device_name(a) for a in plan.actions if isinstance(a, Create | CreateCompute | CreateVgpu))
+    gone = Counter(_device_name(a) for a in plan.actions if isinstance(a, Destroy | DestroyCompute | DestroyVgpu))
+    modes = Counter(_mode_text(a) for a in plan.actions if isinstance(a, SetMode | SetFunctions | SetMixedSize))
     resets = sum(isinstance(a, Reset) for a in plan.actions)
-    parts = [f"{mode} {m} on {n} GPU{'s' * (n > 1)}" for m, n in modes.items()]
+    parts = [f"{change} {m} on {n} GPU{'s' * (n > 1)}" for m, n in modes.items()]
     parts += [f"{reset} {resets} GPU{'s' * (resets > 1)}"] if resets else []
     for verb, counts in ((destroy, gone), (create, made)):
         if counts:
             parts.append(f"{verb} " + ", ".join(f"{n}x {name}" for name, n in counts.items()))
     if plan.unchanged:
-        parts.append(f"{plan.unchanged} instance{'s' * (plan.unchanged > 1)} kept")
+        what = "vGPU" if any(gpu.vgpus is not None for gpu in plan.desired.gpus) else "instance"
+        parts.append(f"{plan.unchanged} {what}{'s' * (plan.unchanged > 1)} kept")
     return ", ".join(parts)
+
+
+def _device_name(action: Create | CreateCompute | CreateVgpu | Destroy | DestroyCompute | DestroyVgpu) -> str:
+    return short_type(action.type) if isinstance(action, CreateVgpu | DestroyVgpu) else action.profile
+
+
+def _mode_text(action: SetMode | SetFunctions | SetMixedSize) -> str:
+    if isinstance(action, SetMode):
+        return f"MIG mode {action.mode}"
+    if isinstance(action, SetFunctions):
+        return f"virtual functions {'enabled' if action.count else 'disabled'}"
+    return f"mixed-size mode {'enabled' if action.on else 'disabled'}"
 
 
 def holders(plan: Plan) -> str:

@@ -14,12 +14,12 @@ from aliquot.core.config.export import export, export_native
 from aliquot.core.config.formats.checkpoint import checkpoint, restore
 from aliquot.core.config.formats.yaml_writer import to_json, to_yaml
 from aliquot.core.config.generate import generate
-from aliquot.core.config.generate_vgpu import generate_native, has_vgpus
+from aliquot.core.config.generate_vgpu import generate_native, generate_vgpu_configs, has_vgpus
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, Inventory, Mig
 from aliquot.core.planner.plan import plan
-from aliquot.errors import ConfigError
+from aliquot.errors import BlockedError, ConfigError
 from support.factory import inventory, with_instances
 from unit.core.config.helpers import desired_for
 from unit.core.config.vgpu_nodes import board, changed, hosting, make_gpu, node, with_vgpus
@@ -105,6 +105,33 @@ def test_every_generated_name_is_a_request_for_the_node(table: vgpu.VgpuTable) -
         wanted = desired_for(text, before, name)
         assert wanted.failures == (), name
         assert wanted.gpus
+
+
+def test_names_of_vgpu_device_manager() -> None:
+    # As in NVIDIA's default file: a config has the name of its type, and default is half of each GPU twice.
+    one: Any = generate_vgpu_configs(hosting(node("A2")))
+    assert one["vgpu-configs"]["A2-4Q"] == [{"devices": "all", "vgpu-devices": {"A2-4Q": 4}}]
+    assert one["vgpu-configs"]["default"] == [{"devices": "all", "vgpu-devices": {"A2-8Q": 2}}]
+    assert "A2-3B" not in one["vgpu-configs"], "its id is unknown"
+    several: Any = generate_vgpu_configs(hosting(node("A2", "A100-SXM4-40GB")))
+    assert several["vgpu-configs"]["A2-4Q"] == [
+        {"device-filter": "0x25B610DE", "devices": "all", "vgpu-devices": {"A2-4Q": 4}}
+    ]
+    assert [entry["vgpu-devices"] for entry in several["vgpu-configs"]["default"]] == [{"A2-8Q": 2}, {"A100X-20C": 2}]
+    with pytest.raises(BlockedError, match="no vGPU type"):
+        generate_vgpu_configs(hosting(inventory()))
+
+
+@pytest.mark.parametrize("table", vgpu.tables(), ids=lambda table: table.name)
+def test_every_config_of_vgpu_device_manager_is_a_request_for_the_node(table: vgpu.VgpuTable) -> None:
+    if all(t.id is None for t in table.types):
+        return
+    before = hosting(msgspec.structs.replace(node(), gpus=(board(table),)))
+    document: Any = generate_vgpu_configs(before)
+    text = to_yaml(document)
+    for name in document["vgpu-configs"]:
+        wanted = desired_for(text, before, name)
+        assert (wanted.failures, len(wanted.gpus)) == ((), 1), name
 
 
 def test_a_checkpoint_without_vgpus_is_mig_parteds_to_the_byte() -> None:

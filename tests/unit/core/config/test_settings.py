@@ -36,6 +36,10 @@ labels:
   enabled: false
 hints:
   enabled: false
+vgpu:
+  enabled: false
+  config-map: custom-vgpu-config
+  default-config: A2-4Q
 times:
   check-seconds: 60
   operands-seconds: 120
@@ -59,6 +63,10 @@ def test_a_full_file_says_every_setting_and_prints_as_it_was() -> None:
     assert merged.default_config == ""
     assert (merged.wait_s, merged.drain_s, merged.retry_longest_s) == (30, 90, 40)
     assert merged.configs["train"] == Override(cordon=False, prediction="refuse")
+    assert (merged.vgpu_manage, merged.vgpu_config_map, merged.vgpu_default_config) == (
+        *(False, "custom-vgpu-config"),
+        "A2-4Q",
+    )
     unchanged = [k.field for k in settings_text.KEYS if getattr(merged, k.field) == getattr(AgentSettings(), k.field)]
     assert unchanged == ["manage"]
 

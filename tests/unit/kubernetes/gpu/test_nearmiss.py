@@ -44,6 +44,19 @@ def test_what_is_left_alone(name: str) -> None:
     assert near_misses({name: "all-disabled"}) == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        *((name, True) for name in ("nvidia.com/vgpu.confg", "nvidia.con/vgpu.config", "nvidia.com/vGPU-config")),
+        *((name, False) for name in (names.CONFIG_LABEL, names.VGPU_CONFIG_LABEL, "nvidia.com/vgpu.config.state")),
+        *((name, False) for name in ("nvidia.com/vgpu.present", "nvidia.com/vgpu.host-driver-version")),
+    ],
+)
+def test_the_label_for_vgpus(name: str, found: bool) -> None:
+    wanted = (f"label {name}=two has no effect: did you mean nvidia.com/vgpu.config?",)
+    assert near_misses({name: "two"}, names.VGPU_CONFIG_LABEL) == (wanted if found else ())
+
+
 def test_no_label_that_we_write_is_a_near_miss() -> None:
     inventory, facts = Node("a100-sxm4-40gb*2,tesla-t4").cut("0-1", "1g.5gb*3,1g.5gb+me,1c.2g.10gb*2").read()
     assert near_misses(labels(inventory, facts, "mixed", now=0)) == ()

@@ -16,6 +16,7 @@ from aliquot.core.planner.plan import plan
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import (
     OPERANDS,
+    VM_OPERANDS,
     NodeMarks,
     NodePatch,
     Operand,
@@ -52,6 +53,19 @@ def patched(node: NodeMarks, patch: NodePatch) -> NodeMarks:
     after = merged(document, json.loads(json.dumps(patch.body())))
     metadata = after["metadata"]
     return NodeMarks(metadata["labels"], metadata["annotations"], after.get("spec", {}).get("unschedulable", False))
+
+
+def test_the_operands_of_vms_have_their_own_word_and_are_restored_as_the_others() -> None:
+    plugin, validator = (operand.label for operand in VM_OPERANDS)
+    before = NodeMarks({plugin: "true", validator: "false", PLUGIN: "true"}, {})
+    paused = patched(before, pause(before, VM_OPERANDS))
+    assert paused.labels == {plugin: "paused-for-vgpu-change", validator: "false", PLUGIN: "true"}
+    assert pause(paused, VM_OPERANDS) == NodePatch()
+    assert patched(paused, restore(paused)) == before
+    # What NVIDIA's manager has paused before it was replaced
+    left = NodeMarks({plugin: "paused-for-vgpu-change", validator: "paused-for-vgpu-change"}, {})
+    assert restore(left).labels == {plugin: "true", validator: "true"}
+    assert patched(left, pause(left, VM_OPERANDS)).labels == left.labels
 
 
 def desired_state(node: Inventory, profile: int | None, *, mig: bool = True) -> Desired:

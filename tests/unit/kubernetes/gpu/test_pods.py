@@ -13,7 +13,8 @@ from aliquot.kubernetes.client.cancellable_wait import WaitEnd, WaitLimit
 from aliquot.kubernetes.client.errors import ApiUnavailableError, ForbiddenError
 from aliquot.kubernetes.gpu.eviction import evict
 from aliquot.kubernetes.gpu.gpu_operands import OPERANDS
-from aliquot.kubernetes.gpu.node_pods import VALIDATORS_BEFORE, await_gone, delete_validators, operand_matcher
+from aliquot.kubernetes.gpu.managed_label import MIG
+from aliquot.kubernetes.gpu.node_pods import await_gone, delete_validators, operand_matcher
 from unit.kubernetes.gpu.memory import NODE, Pods, pod
 
 SOON = WaitLimit(0.4, 0.01)
@@ -145,7 +146,7 @@ def test_a_newer_request_ends_the_wait_at_once(hanging: bool) -> None:
 
 
 def test_validators_are_deleted_by_label_and_namespace() -> None:
-    cuda, plugin = ({"app": app} for app in VALIDATORS_BEFORE)
+    cuda, plugin = ({"app": app} for app in MIG.validators_before)
     api = Pods(
         pod("cuda", namespace="gpu-operator", labels=cuda, phase="Succeeded"),
         pod("plugin-check", namespace="gpu-operator", labels=plugin),
@@ -153,10 +154,10 @@ def test_validators_are_deleted_by_label_and_namespace() -> None:
         pod("far", namespace="gpu-operator", labels=cuda, node="gpu-2"),
     )
     api.failing = [UNAVAILABLE]
-    deleted = asyncio.run(delete_validators(api, NODE, VALIDATORS_BEFORE, ("gpu-operator",), LONG))
+    deleted = asyncio.run(delete_validators(api, NODE, MIG.validators_before, ("gpu-operator",), LONG))
     assert deleted == ("gpu-operator/cuda", "gpu-operator/plugin-check")
     assert {k[1] for k, p in api.pods.items() if p.metadata.deletion_timestamp is None} == {"mine", "far"}
-    assert asyncio.run(delete_validators(Pods(), NODE, VALIDATORS_BEFORE, ("gpu-operator",), LONG)) == ()
+    assert asyncio.run(delete_validators(Pods(), NODE, MIG.validators_before, ("gpu-operator",), LONG)) == ()
 
 
 def test_eviction_waits_until_the_pod_is_gone() -> None:

@@ -46,6 +46,7 @@ def test_what_people_set_today_has_its_name() -> None:
 
 def test_every_value_is_described_and_used() -> None:
     whole = {".migManager.resources", ".controller.resources", ".devices.resources", ".dashboard.resources"}
+    whole |= {".vgpuDeviceManager.resources"}
     values = {next((w for w in whole if p.startswith(w)), p) for p in paths(VALUES)}
     assert described(SCHEMA) - {".global"} == values
     assert uses() == values

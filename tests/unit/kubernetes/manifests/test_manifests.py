@@ -92,7 +92,11 @@ def test_nothing_beside_the_operator_has_a_name_that_it_deletes() -> None:
     taken |= {("ConfigMap", "default-gpu-clients"), ("ServiceAccount", "nvidia-mig-manager")}
     assert not taken & {(item["kind"], item["metadata"]["name"]) for item in objects}
     assert taken - {("ServiceAccount", "nvidia-mig-manager")} < {(i["kind"], i["metadata"]["name"]) for i in OBJECTS}
-    template, claims = [item["spec"]["template"] for item in objects if item["kind"] == "DaemonSet"]
+    taken |= {("DaemonSet", "nvidia-vgpu-device-manager"), ("ConfigMap", "default-vgpu-devices-config")}
+    template, claims, vgpus = [item["spec"]["template"] for item in objects if item["kind"] == "DaemonSet"]
+    assert not taken & {(item["kind"], item["metadata"]["name"]) for item in objects}
+    assert vgpus["metadata"]["labels"]["app"] == vgpus["spec"]["containers"][0]["name"] == "nvidia-vgpu-device-manager"
+    assert vgpus["spec"]["nodeSelector"]["nvidia.com/gpu.deploy.vgpu-device-manager"] == "true"
     assert claims["metadata"]["labels"]["app"] == "aliquot-claims"
     assert template["metadata"]["labels"]["app"] == template["spec"]["containers"][0]["name"] == "nvidia-mig-manager"
     mounted = {v["configMap"]["name"] for v in template["spec"]["volumes"] if "configMap" in v}

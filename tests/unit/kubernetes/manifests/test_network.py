@@ -39,7 +39,7 @@ def test_metrics_are_for_prometheus_and_webhooks_for_the_api_server(folder: str)
     objects = [item for items in FOLDERS[folder].values() for item in items]
     policies = [item for item in objects if item["kind"] == "NetworkPolicy"]
     pods = {i["metadata"]["name"]: i["spec"]["template"] for i in objects if i["kind"] in ("DaemonSet", "Deployment")}
-    assert len(pods) == len(policies) - 1 == (3 if "aliquot-devices" in pods else 4)
+    assert len(pods) == len(policies) - 1 == (3 if "aliquot-devices" in pods else 5)
     for name, template in pods.items():
         # NetworkPolicies do not apply to a pod in the node's network.
         assert not template["spec"].get("hostNetwork"), name

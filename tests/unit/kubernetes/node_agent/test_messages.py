@@ -6,11 +6,14 @@ import msgspec
 import pytest
 
 from aliquot.core.model import catalog
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.planner.plan import plan
+from aliquot.kubernetes.gpu.config_label import DesiredConfig
 from aliquot.kubernetes.node_agent import messages
 from laws.oracle import mig_nodes
+from support.vgpufactory import PCI, gpu, having, kind, node
 
 A100 = catalog.family("a100-40gb")
 
@@ -36,3 +39,19 @@ def test_the_command_shows_the_first_pod(holders: tuple[Holder, ...], command: s
 def test_each_holder_is_named_once() -> None:
     assert messages.holders(_blocked(Holder("pod", "a/b"), Holder("pod", "a/b"))) == "pod a/b"
     assert messages.holders(_blocked()) == "a client that the driver does not name"
+
+
+def test_vgpus_are_counted_by_their_short_names() -> None:
+    four, eight = kind("NVIDIA A2", "4Q"), kind("NVIDIA A2", "8Q")
+    before = node(having(gpu("NVIDIA A2"), (four, 0), (four, 1)))
+    wanted = (DesiredVgpu(four.id or 0, four.name), DesiredVgpu(eight.id or 0, eight.name))
+    off = node(gpu("NVIDIA A2", on=False))
+    request = Desired((DesiredGpu(before.gpus[0].pci, None, None, vgpus=wanted),))
+    assert messages.intent(plan(off, Desired((DesiredGpu(PCI, None, None, vgpus=wanted[:1]),)))) == (
+        "to set virtual functions enabled on 1 GPU, to create 1x A2-4Q"
+    )
+    held = DesiredConfig("two", request)
+    assert messages.geometry(before, held) == "GPU 0: A2-4Q:2"
+    assert messages.geometry(off, held) == "GPU 0: no vGPU"
+    kept = Desired((DesiredGpu(PCI, None, None, vgpus=wanted[:1]),))
+    assert messages.result(plan(before, kept)) == "destroyed 1x A2-4Q, 1 vGPU kept"

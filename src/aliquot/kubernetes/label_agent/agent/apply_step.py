@@ -18,12 +18,12 @@ from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.reasons import APPLY_FAILED, DRIVER_HANGS
 from aliquot.kubernetes.label_agent.agent import status_builder, steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.progress import Progress
 from aliquot.kubernetes.label_agent.agent.step_context import StepContext
 from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S, HangReporter
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ class PlanApplier:
         self._context = context
 
     async def apply(self, step: steps.Apply, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        plain("Applying the selected MIG config to the node")
-        recent = self._context.publisher.offering.withhold(devices_to_destroy(step.plan, observation))
+        plain(observation.managed.applying)
+        assert observation.inventory is not None
+        recent = self._context.publisher.offering.withhold(devices_to_destroy(step.plan, observation.inventory))
         if recent:
             log.info("%d devices were just allocated: waiting for kubelet to list their pods", len(recent))
             await asyncio.sleep(ALLOCATION_SETTLE_S)
@@ -142,7 +143,7 @@ class PlanApplier:
             return None
         assert observation.inventory is not None
         found = uses_of_devices(
-            devices_to_destroy(plan, observation), await self._context.publisher.uses(), observation.inventory
+            devices_to_destroy(plan, observation.inventory), await self._context.publisher.uses(), observation.inventory
         )
         return next(iter(await self._context.informer.living_uses(found) if found else ()), None)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from textwrap import shorten
 
-from aliquot.core.model.actions import Destroy, DestroyCompute, Reset, SetMode
+from aliquot.core.model.actions import Create, CreateCompute, CreateVgpu, Reset, SetMode
 from aliquot.core.model.plan import Plan
 from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.gpu import names
@@ -207,7 +207,7 @@ def _prepare_and_apply(observation: Observation, memory: AgentMemory, plan: Plan
     drift = f"the GPUs drifted from {observation.label!r}: " if status_builder.was_met(observation) else ""
     reason: StatusReason = status_builder.HEALING if drift else "Changing"
     status = status_builder.status(observation, "pending", reason, drift + phrases.intent(plan))
-    operands = operands_for(plan)
+    operands = operands_for(plan, observation.managed.operands)
     if pause(
         observation.marks,
         operands,
@@ -249,7 +249,7 @@ def _locked(observation: Observation, memory: AgentMemory) -> Step:
 
 def touches(plan: Plan) -> bool:
     """Report whether a plan affects devices that a pod may hold, or is blocked, possibly by a pod."""
-    return plan.blocked or any(isinstance(a, Destroy | DestroyCompute | SetMode | Reset) for a in plan.actions)
+    return plan.blocked or any(not isinstance(a, Create | CreateCompute | CreateVgpu) for a in plan.actions)
 
 
 def _resets_gpus(plan: Plan) -> bool:

@@ -37,7 +37,7 @@ def build_document(
         reserved=tuple(sorted(observation.reserved)),
         strategy=observation.settings.strategy,
         holders=observation.holder_policy.policy,
-        manages=observation.settings.manage,
+        manages=observation.settings.manage and not observation.managed.for_vms,
         sources=tuple(_source(each) for each in sources),
         usage=used.current_usage(observation.inventory, pasts),
         past_runs=pasts,

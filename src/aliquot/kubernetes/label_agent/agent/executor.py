@@ -125,7 +125,7 @@ class StepExecutor(StepContext):
     async def _restore(self, step: steps.Restore, observation: Observation, memory: AgentMemory) -> AgentMemory:
         done = step.status is not None and step.status.state == "success"
         if done:
-            await self._validate()
+            await self._validate(observation.managed.validators_after)
         plain(
             "Restarting all GPU clients previously shutdown in Kubernetes by reenabling their component-specific "
             "nodeSelector labels"
@@ -135,21 +135,21 @@ class StepExecutor(StepContext):
         else:
             await self.write(step.status, observation, self.restoration)
         if done and memory.last_change:
-            plain("MIG configuration applied successfully")
+            plain(observation.managed.applied)
         return msgspec.structs.replace(memory, operands_gone=False, services_stopped=False, waiting_since=0.0)
 
     def restoration(self, marks: NodeMarks) -> NodePatch:
         """Return the patch that restores the operands that this agent may restore now."""
         return operands.restore(marks, self.node.owner, self.node.writer)
 
-    async def _validate(self) -> None:
-        """Run the validators again. A failure is only logged, as operands must not stay paused for it."""
+    async def _validate(self, apps: tuple[str, ...]) -> None:
+        """Run validators again. A failure is only logged, as operands must not stay paused for it."""
+        if not apps:
+            return
         plain("Restarting validator pod to re-run all validations")
         bound = WaitLimit(30.0)
         try:
-            await pods.delete_validators(
-                self.informer.api, self.informer.name, pods.VALIDATORS_AFTER, self.client_namespaces(), bound
-            )
+            await pods.delete_validators(self.informer.api, self.informer.name, apps, self.client_namespaces(), bound)
         except ApiError as error:
             log.warning("the validators cannot be restarted: %s", error.brief)
 

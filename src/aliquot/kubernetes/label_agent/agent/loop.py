@@ -108,7 +108,7 @@ class LabelAgentLoop:
             return False
         now = self.informer.marks
         return (
-            now.labels.get(names.CONFIG_LABEL) != observation.label
+            observation.managed.requested(now.labels, observation.settings) != observation.label
             or self.observer.digest_of(observation) != observation.digest
         )
 

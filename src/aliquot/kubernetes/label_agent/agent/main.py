@@ -37,6 +37,9 @@ from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_i
 ROLE = AgentRole("label agent", "aliquot agent", document.GPUS, resources="nvidia.com/")
 
 
+VGPU_ROLE = msgspec.structs.replace(ROLE, command="aliquot agent --vgpus")
+
+
 class LabelAgentOptions(AgentOptions, frozen=True, kw_only=True):
     """Options of the label agent."""
 
@@ -58,7 +61,8 @@ class LabelAgent:
         self.options = options
         setup = options.setup
         self.metrics = LabelAgentMetrics(setup.node)
-        context = self.context = AgentContext(options, ROLE, self.metrics)
+        role = VGPU_ROLE if setup.managed.for_vms else ROLE
+        context = self.context = AgentContext(options, role, self.metrics)
         context.document_publisher.on_held = self.metrics.record_holders
         wanted, self.remarks = xids.policy(setup.environment)
         self.hardware = GpuWorker(context.connect, wanted, self.metrics.changes.record_step, driver_calls.hangs_s())

@@ -14,6 +14,7 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.change_report import ChangeReport
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, DesiredConfig
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, restore
+from aliquot.kubernetes.gpu.managed_label import MIG, ManagedLabel
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.gpu.prediction import Prediction
@@ -90,6 +91,8 @@ class Observation(msgspec.Struct, frozen=True):
     """The process that holds the change lock; empty if none does."""
     held: frozenset[str] = frozenset()
     """UUIDs of held devices, only if the plan is blocked."""
+    managed: ManagedLabel = MIG
+    """The label that the agent serves."""
 
     @property
     def restoration(self) -> NodePatch:

@@ -11,7 +11,6 @@ import msgspec
 
 from aliquot.core.config.formats.gpu_clients import load_clients
 from aliquot.core.config.formats.yaml_writer import to_yaml
-from aliquot.core.config.generate import generate
 from aliquot.core.config.settings import AgentSettings, merge
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.facts import Facts
@@ -32,9 +31,10 @@ from aliquot.kubernetes.gpu.config_label import (
     internal_failure,
     resolve,
 )
+from aliquot.kubernetes.gpu.managed_label import ManagedLabel
 from aliquot.kubernetes.gpu.misspellings import near_misses
 from aliquot.kubernetes.gpu.node_status import parse
-from aliquot.kubernetes.gpu.prediction import Remedy, cluster_policy, predict, settings_map
+from aliquot.kubernetes.gpu.prediction import Prediction, Remedy, cluster_policy, predict, settings_map
 from aliquot.kubernetes.gpu.reasons import DRIVER_HANGS, INVALID_SETTINGS, FailureReason
 from aliquot.kubernetes.label_agent.agent import decision
 from aliquot.kubernetes.label_agent.agent.affected_devices import held_devices
@@ -46,7 +46,8 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observ
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
 from aliquot.kubernetes.node_agent import pod_holders as holders
 from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
+from aliquot.kubernetes.node_agent.held_devices import with_pod_holders
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses
 
 Boot = Callable[[], Awaitable[str]]
 UNREAD: dict[str, FailureReason] = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
@@ -80,13 +81,10 @@ class Observer:
 
     async def observe(self, memory: AgentMemory) -> Observation:
         """Observe the node. Raises NotReadYetError until the node and the required ConfigMaps are read."""
-        marks, node = self._informer.marks, self._informer.node
+        marks, node, managed = self._informer.marks, self._informer.node, self._setup.managed
         settings, settings_failure, warnings = self.settings()
         await self._report_warnings(warnings)
-        if self._state_file.error is not None:
-            self._state_file.refresh()
-        if self._state_file.error is not None:
-            settings_failure = failure_of(self._state_file.error, NO_RECORD)
+        unrecorded = self._state_file_failure()
         inventory, failure = await self._inventory()
         observation = Observation(
             node=self._informer.name,
@@ -98,16 +96,17 @@ class Observer:
             durable=self._state_file.value,
             owner=self._node.owner,
             writer=self._node.writer,
-            label=marks.labels.get(names.CONFIG_LABEL),
-            state=marks.labels.get(names.STATE_LABEL, ""),
+            label=managed.requested(marks.labels, settings),
+            state=marks.labels.get(managed.state, ""),
             status=parse(marks.annotations.get(names.STATUS_ANNOTATION)),
             inventory=inventory,
-            failure=failure or settings_failure,
+            failure=failure or unrecorded or settings_failure,
             unhealthy=self._hardware.unhealthy,
             settings_warnings=warnings,
             reserved=self._setup.reserved(marks),
             uid=node.metadata.uid if node is not None else "",
-            hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
+            hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels, managed.name)),
+            managed=managed,
         )
         if observation.label is None or observation.failure is not None or inventory is None:
             return observation
@@ -119,11 +118,18 @@ class Observer:
             log.exception(INTERNAL_FAULT)
             return msgspec.structs.replace(observation, failure=internal_failure(error))
 
+    def _state_file_failure(self) -> ConfigFailure | None:
+        """Read the state file again after an error, and return the failure if there still is one."""
+        if self._state_file.error is not None:
+            self._state_file.refresh()
+        error = self._state_file.error
+        return failure_of(error, NO_RECORD) if error is not None else None
+
     def digest_of(self, observation: Observation) -> str:
         """Return the digest of the current request for the observed GPUs."""
         if observation.inventory is None:
             return observation.digest
-        label = self._informer.marks.labels.get(names.CONFIG_LABEL)
+        label = observation.managed.requested(self._informer.marks.labels, observation.settings)
         try:
             return (
                 self._read_request(msgspec.structs.replace(observation, label=label), observation.inventory).digest
@@ -141,8 +147,9 @@ class Observer:
         known_layers, errors, warnings = layers(
             self._setup, self._informer.config_maps, self.last_settings, self._informer.marks.labels
         )
-        settings = merge(known_layers)
-        config_maps = self._setup.config_maps(settings, self._informer.marks.labels.get(names.CONFIG_LABEL, ""))
+        managed, labels = self._setup.managed, self._informer.marks.labels
+        settings = managed.settings(merge(known_layers))
+        config_maps = self._setup.config_maps(settings, managed.requested(labels, settings) or "")
         self._informer.follow(config_maps)
         for name in config_maps:
             if not self._informer.has_read(name):
@@ -160,6 +167,9 @@ class Observer:
         try:
             inventory, self.facts = await self._hardware.read()
         except AliquotError as error:
+            app = self._setup.managed.driver_pods
+            if app and error.code == "NO_DRIVER":
+                error.next_step = f"kubectl get pods -A -l app={app} -o wide"
             return None, failure_of(error, UNREAD.get(error.code, "GpusUnreadable"))
         if not inventory.gpus:
             return inventory, ConfigFailure("NoGpu", "this node has no NVIDIA GPU", (), "lspci -d 10de: on the node")
@@ -175,9 +185,9 @@ class Observer:
         kubelet_error, forced_plan, held = "", None, inventory
         if decision.touches(plan):
             uses, kubelet_error = await self._query_uses()
-            plan = self._plan(held_by_pods(inventory, uses), request.desired, policy)
+            plan = self._plan(with_pod_holders(inventory, uses), request.desired, policy)
             if plan.blocked:
-                held = held_by_pods(inventory, await self._informer.living_uses(uses))
+                held = with_pod_holders(inventory, await self._informer.living_uses(uses))
                 plan = self._plan(held, request.desired, policy)
                 forced_plan = self._plan(held, request.desired, msgspec.structs.replace(policy, held="force"))
                 if observation.holder_policy.policy == "force" and holders.blocked_by_processes_only(plan):
@@ -190,8 +200,14 @@ class Observer:
             kubelet_error=kubelet_error,
             held=held_devices(held) if forced_plan is not None else frozenset(),
             services=services,
-            prediction=predict(inventory, request.desired, observation.settings.strategy, self.facts, self._remedy()),
+            prediction=self._predict(observation, inventory, request.desired),
         )
+
+    def _predict(self, observation: Observation, inventory: Inventory, desired: Desired) -> Prediction | None:
+        """Predict what the agent will offer to containers; None if the devices are for VMs."""
+        if observation.managed.for_vms:
+            return None
+        return predict(inventory, desired, observation.settings.strategy, self.facts, self._remedy())
 
     def _make_plan(self, inventory: Inventory, desired: Desired, policy: Policy) -> Plan:
         with self.planning():
@@ -218,7 +234,7 @@ class Observer:
                 *sources,
                 config_map_source(f"{self._informer.namespace}/{own}", self._informer.config_maps.get(own)),
             ]
-        return resolve(observation.label or "", sources, inventory, observation.reserved)
+        return resolve(observation.label or "", sources, inventory, observation.reserved, observation.managed.name)
 
     def sources(self, settings: AgentSettings, inventory: Inventory) -> list[NamedConfigSource]:
         """Return the sources of named configs by precedence, without the node's own ConfigMap, which comes last."""
@@ -231,14 +247,14 @@ class Observer:
             return [_read_source(self._setup.config_file)]
         found = []
         try:
-            found.append(
-                config_map_source(f"{namespace}/{self._setup.generated_map}", {DATA_KEY: generated(inventory)})
-            )
+            text = generated(inventory, self._setup.managed)
+            found.append(config_map_source(f"{namespace}/{self._setup.generated_map}", {DATA_KEY: text}))
         except BlockedError as error:
             found.append(NamedConfigSource("generated configs", None, error.brief))
-        fallback = self._informer.config_maps.get(names.DEFAULT_CONFIG_MAP)
+        default_map = self._setup.managed.default_map
+        fallback = self._informer.config_maps.get(default_map)
         if fallback is not None:
-            found.append(config_map_source(f"{namespace}/{names.DEFAULT_CONFIG_MAP}", fallback))
+            found.append(config_map_source(f"{namespace}/{default_map}", fallback))
         elif self._setup.default_config_file:
             found.append(_read_source(self._setup.default_config_file))
         return found
@@ -284,8 +300,8 @@ def _read_source(path: str) -> NamedConfigSource:
         return NamedConfigSource(path, None, f"{os.path.basename(path)} cannot be read from {path}: {why}")
 
 
-def _generated(inventory: Inventory) -> str:
-    return to_yaml(generate(inventory))
+def _generated(inventory: Inventory, managed: ManagedLabel) -> str:
+    return to_yaml(managed.generate(inventory))
 
 
 generated = Memoized(_generated)

@@ -61,8 +61,9 @@ class PodWaiter:
                 ConfigFailure("ClientsStay", text, (), list_command), observation, memory
             )
         if waited.gone:
-            validators, where = pods.VALIDATORS_BEFORE, self._context.client_namespaces()
-            await pods.delete_validators(informer.api, informer.name, validators, where, WaitLimit(30.0))
+            validators, where = observation.managed.validators_before, self._context.client_namespaces()
+            if validators:
+                await pods.delete_validators(informer.api, informer.name, validators, where, WaitLimit(30.0))
             return msgspec.structs.replace(memory, operands_gone=True)
         return memory
 

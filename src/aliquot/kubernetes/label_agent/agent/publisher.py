@@ -71,16 +71,19 @@ class Publisher:
         facts = self._facts()
         assert observation.inventory is not None
         assert facts is not None
+        if not self.setup.managed.for_vms:
+            await self._publish_for_containers(observation, observation.inventory, facts)
+        await self._try(self._write_generated_configs(observation.inventory))
+        return observation.key
+
+    async def _publish_for_containers(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:
         usable = msgspec.structs.replace(
-            observation.inventory,
-            gpus=tuple(gpu for gpu in observation.inventory.gpus if gpu.pci not in observation.reserved),
+            inventory, gpus=tuple(gpu for gpu in inventory.gpus if gpu.pci not in observation.reserved)
         )
         self.problem = self._write_cdi(usable)
         await self._offer(observation, usable, facts)
         if observation.settings.labels:
-            await self._try(self._write_labels(observation, observation.inventory, facts))
-        await self._try(self._write_generated_configs(observation.inventory))
-        return observation.key
+            await self._try(self._write_labels(observation, inventory, facts))
 
     async def retry_refused(self, observation: Observation) -> None:
         """Publish again if something was refused, changed or deleted. Raises ApiError."""
@@ -149,7 +152,7 @@ class Publisher:
     async def _write_generated_configs(self, inventory: Inventory) -> None:
         """Write the named configs of this node to a ConfigMap, where users can read them."""
         try:
-            text = _HEADER + generated(inventory)
+            text = _HEADER + generated(inventory, self.setup.managed)
         except BlockedError as error:
             log.info("no configs are generated for this node: %s", error.brief)
             return
@@ -159,7 +162,7 @@ class Publisher:
             "metadata": {
                 "name": self.setup.generated_map,
                 "labels": {
-                    "app.kubernetes.io/component": "nvidia-mig-manager",
+                    "app.kubernetes.io/component": self.setup.managed.component,
                     "nvidia.com/node-name": self.setup.node[:63].rstrip("-_."),
                 },
             },

@@ -11,6 +11,7 @@ from aliquot.core.config.settings_text import from_environment
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
+from aliquot.kubernetes.gpu.managed_label import MIG, ManagedLabel
 from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 
 LIMIT = 253
@@ -27,11 +28,13 @@ class AgentSetup(msgspec.Struct, frozen=True):
     clients_file: str = ""
     clients_namespace: str = ""
     """Namespace of the operands' pods; empty for the agent's own."""
+    managed: ManagedLabel = MIG
+    """The label that the agent serves."""
 
     @property
     def generated_map(self) -> str:
         """Name of the ConfigMap with the configs that are generated for this node."""
-        return f"{self.node}-mig-config"[-LIMIT:]
+        return f"{self.node}-{self.managed.generated_map}"[-LIMIT:]
 
     @property
     def own_map(self) -> str:
@@ -41,7 +44,7 @@ class AgentSetup(msgspec.Struct, frozen=True):
     def config_maps(self, settings: AgentSettings, label: str = "") -> tuple[str, ...]:
         """Return the names of the ConfigMaps to watch with these settings and this label."""
         clients = (settings.clients_map or names.DEFAULT_CLIENTS_MAP) if settings.stop_host_clients else ""
-        configs = settings.config_map or ("" if self.config_file else names.DEFAULT_CONFIG_MAP)
+        configs = settings.config_map or ("" if self.config_file else self.managed.default_map)
         own = self.own_map if label.startswith(names.OWN_PREFIX) else ""
         found = (names.SETTINGS_MAP, names.EFFECTIVE_MAP, configs, clients, own)
         return tuple(dict.fromkeys(name for name in found if name))

@@ -54,7 +54,7 @@ class StepContext:
         """
         outdated = False
         status_patch = NodePatch(
-            {names.STATE_LABEL: status.state or None},
+            {observation.managed.state: status.state or None},
             {names.STATUS_ANNOTATION: status.document(), names.MESSAGE_ANNOTATION: status.sentence},
         )
 
@@ -69,7 +69,7 @@ class StepContext:
         if status.state == "success" and self.state_file.value.reboot is not None:
             self.state_file.forget(msgspec.structs.replace(self.state_file.value, reboot=None))
         if observation.state != status.state and status.state:
-            plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")
+            plain(f"Changing the '{observation.managed.state}' node label to '{status.state}'")
         if not status.differs_from(observation.status) and observation.state == status.state:
             return
         log.log(30 if status.state == "failed" else 20, "%s", status.sentence)

@@ -56,6 +56,7 @@ def read_policy(policy: ClusterPolicy) -> PolicySettings:
     if spec.cdi.enabled is not None:
         values["cdi"] = spec.cdi.enabled
     running = bool(policy.status.state)
+    _vgpus(policy, source, values, notes)
     for switch, field, what in (
         (spec.device_plugin, "device_plugin", "device plugin"),
         (spec.gfd, "labels", "gpu-feature-discovery"),
@@ -70,6 +71,22 @@ def read_policy(policy: ClusterPolicy) -> PolicySettings:
             "turn it off, or set mig.enabled to false in aliquot-settings"
         )
     return PolicySettings(Layer(source, values), manages, tuple(notes))
+
+
+def _vgpus(policy: ClusterPolicy, source: str, values: dict[str, object], notes: list[str]) -> None:
+    """Read the settings of the vGPU device manager, which runs only with sandbox workloads."""
+    manager, running = policy.spec.vgpu_device_manager, bool(policy.status.state)
+    if manager.config.name:
+        values["vgpu_config_map"] = manager.config.name
+    if manager.config.default:
+        variable = {"DEFAULT_VGPU_CONFIG": manager.config.default}
+        try:
+            values |= from_environment(variable).values
+        except ConfigError as error:
+            notes += [f"{source}: spec.vgpuDeviceManager.config.default: {each}" for each in error.details]
+    if policy.spec.sandbox_workloads.enabled and _is_running(manager.enabled, running):
+        values["vgpu_manage"] = False
+        notes.append(f"{source}: the operator runs its vGPU device manager, so Aliquot's vGPU agents change nothing")
 
 
 def _is_running(enabled: bool | None, running: bool) -> bool:

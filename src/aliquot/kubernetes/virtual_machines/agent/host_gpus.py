@@ -21,8 +21,8 @@ from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.hardware.kernel.pci import attribute
 from aliquot.hardware.kernel.sysfs import link_target
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.held_devices import with_pod_holders
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
-from aliquot.kubernetes.virtual_machines.agent.held_devices import with_pod_holders
 from aliquot.kubernetes.virtual_machines.agent.retry_state import error_reason
 from aliquot.kubernetes.virtual_machines.harvester.reasons import NO_DRIVER, ObjectReason
 

@@ -20,8 +20,8 @@ from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu.change_report import PARTIAL, ROLLBACK_TEXT, UNDONE
 from aliquot.kubernetes.gpu.node_pods import has_ended
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy, with_pod_holders
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, uses_of_devices
-from aliquot.kubernetes.virtual_machines.agent.held_devices import devices_to_destroy, with_pod_holders
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, HostGpus, HostObservation
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics

@@ -9,8 +9,9 @@ import msgspec
 from aliquot.core.model.actions import Action, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy, devices_to_free
+from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_free
 from aliquot.kubernetes.label_agent.agent.observation import Observation
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy
 from support.agent_observations import make_observation, node
 from support.factory import with_instances
 
@@ -32,7 +33,8 @@ def _observed() -> tuple[Observation, Plan]:
 
 def _ended(*actions: Action) -> frozenset[str]:
     o, plan = _observed()
-    return devices_to_destroy(replace(plan, actions=actions), o)
+    assert o.inventory is not None
+    return devices_to_destroy(replace(plan, actions=actions), o.inventory)
 
 
 def test_each_action_ends_its_devices() -> None:

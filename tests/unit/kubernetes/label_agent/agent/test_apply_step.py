@@ -16,10 +16,10 @@ from aliquot.kubernetes.gpu.change_report import ChangeReport, Rollback
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import apply_step, steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
 from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
 from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_observations import make_observation, node
 from support.factory import with_instances
@@ -78,7 +78,8 @@ def test_why_nothing_was_applied(error: AliquotError, locked_by: str, failed: li
 def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
     o = make_observation("all-3g.20gb", with_instances(node("a100-sxm4-40gb"), 0, *FULL))
     assert o.plan is not None
-    ending = sorted(devices_to_destroy(o.plan, o))
+    assert o.inventory is not None
+    ending = sorted(devices_to_destroy(o.plan, o.inventory))
     assert ending
     given = PodDeviceUse("a", "b", "main", (ending[0],))
     asked: list[list[PodDeviceUse]] = []

@@ -18,6 +18,7 @@ from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
+from aliquot.kubernetes.gpu.managed_label import MIG
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.gpu.reasons import FailureReason
@@ -79,6 +80,10 @@ class Server:
         self.events.append(status)
 
 
+def unchanged(marks: object) -> bool:
+    return False
+
+
 @pytest.mark.parametrize(
     ("previous", "label", "level", "events"),
     [
@@ -94,7 +99,10 @@ def test_news_is_logged_and_becomes_an_event(
 ) -> None:
     server = Server()
     actor = executor((server, None, None), None, None, LabelAgentMetrics("n"))
-    seen = cast(Any, SimpleNamespace(state=label, status=previous, now=1.0, was_requested_again=lambda marks: False))
+    seen = cast(
+        Any,
+        SimpleNamespace(managed=MIG, state=label, status=previous, now=1.0, was_requested_again=unchanged),
+    )
     reported = AgentStatus("failed", "Held", "held", "x", details=("pod ml/train",))
     with caplog.at_level("INFO", "aliquot.agent"):
         asyncio.run(actor.report(reported, seen))
@@ -110,7 +118,7 @@ def test_success_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     record = SimpleNamespace(value=SimpleNamespace(reboot=None))
     actor = executor((Server(), None, None), None, record, LabelAgentMetrics("n"))
     actor.state_file = cast(Any, record)
-    seen = cast(Any, SimpleNamespace(state="", status=None, now=1.0, was_requested_again=lambda marks: False))
+    seen = cast(Any, SimpleNamespace(managed=MIG, state="", status=None, now=1.0, was_requested_again=unchanged))
     with caplog.at_level("INFO", "aliquot.agent"):
         asyncio.run(actor.report(AgentStatus("success", "Applied", "applied"), seen))
     assert [each.levelname for each in caplog.records if each.getMessage() == "applied"] == ["INFO"]

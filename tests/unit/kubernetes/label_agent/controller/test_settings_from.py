@@ -17,6 +17,34 @@ def policy(spec: dict[str, Any], name: str = "cluster-policy", state: str = "", 
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"state": state}}, ClusterPolicy)
 
 
+VGPUS: dict[str, Any] = {
+    "sandboxWorkloads": {"enabled": True},
+    "vgpuDeviceManager": {"enabled": False, "config": {"name": "vgpus", "default": "A2-4Q"}},
+}
+FOLLOWED = {"vgpu_config_map": "vgpus", "vgpu_default_config": "A2-4Q"}
+
+
+@pytest.mark.parametrize(
+    ("enabled", "sandbox", "off"),
+    [(False, True, False), (True, True, True), (True, False, False), (None, True, True)],
+)
+def test_the_operators_vgpu_device_manager(enabled: bool | None, sandbox: bool, off: bool) -> None:
+    manager = VGPUS["vgpuDeviceManager"] | {"enabled": enabled}
+    spec = {"sandboxWorkloads": {"enabled": sandbox}, "vgpuDeviceManager": manager}
+    off_elsewhere = {"migManager": {"enabled": False}, "devicePlugin": {"enabled": False}, "gfd": {"enabled": False}}
+    reported = settings_from.read_policy(policy(spec | off_elsewhere, state="ready"))
+    assert reported.layer.values == FOLLOWED | ({"vgpu_manage": False} if off else {})
+    assert [note.rpartition(": ")[2] for note in reported.notes] == (
+        ["the operator runs its vGPU device manager, so Aliquot's vGPU agents change nothing"] if off else []
+    )
+
+
+def test_a_default_that_no_label_can_have_is_a_note() -> None:
+    reported = settings_from.read_policy(policy({"vgpuDeviceManager": {"config": {"default": "two words"}}}))
+    assert reported.layer.values == {}
+    assert "DEFAULT_VGPU_CONFIG must be the value of a label, not 'two words'" in reported.notes[0]
+
+
 CHART = {
     "mig": {"strategy": "mixed"},
     "migManager": {

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from aliquot.core.model.actions import Destroy, DestroyVgpu, Reset, SetFunctions, SetMode, SetPassthrough
+from aliquot.core.model.actions import (
+    Destroy,
+    DestroyCompute,
+    DestroyVgpu,
+    Reset,
+    SetFunctions,
+    SetMode,
+    SetPassthrough,
+)
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods, holder, resolve_uses
@@ -69,16 +77,20 @@ def devices_to_destroy(plan: Plan, inventory: Inventory) -> frozenset[str]:
             case Destroy():
                 mine = (i for i in inventory.gpu(action.gpu).instances if i.id == action.instance)
                 found |= {c.uuid for i in mine for c in i.compute_instances}
+            case DestroyCompute():
+                instance = inventory.gpu(action.gpu).instance(action.instance)
+                parts = instance.compute_instances if instance else ()
+                found |= {c.uuid for c in parts if c.id == action.compute_instance}
             case SetPassthrough(on=False):
                 found |= {action.function or action.gpu}
             case SetPassthrough() if action.function:
                 continue  # binding a virtual function to vfio-pci takes no device from others
             case SetFunctions() | SetMode() | Reset() | SetPassthrough():
-                found |= _all_device_ids(inventory.gpu(action.gpu))
+                found |= all_device_ids(inventory.gpu(action.gpu))
     return frozenset(found - {""})
 
 
-def _all_device_ids(gpu: Gpu) -> set[str]:
+def all_device_ids(gpu: Gpu) -> set[str]:
     """Return every id by which kubelet may know a device of a GPU, and the GPU's UUID."""
     inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
     return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}

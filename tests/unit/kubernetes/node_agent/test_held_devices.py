@@ -18,8 +18,8 @@ from aliquot.core.model.inventory import (
     VirtualFunction,
 )
 from aliquot.core.model.plan import Policy, make_plan
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy, with_pod_holders
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
-from aliquot.kubernetes.virtual_machines.agent.held_devices import devices_to_destroy, with_pod_holders
 
 PCI, ONE, TWO = "0000:08:00.0", "0000:08:00.4", "0000:08:00.5"
 HERE = Inventory(
