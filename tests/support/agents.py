@@ -59,7 +59,7 @@ class Agent:
         self.arguments: list[str] = ["--kubelet-dir", ""]
         self.config: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.managed = VGPU if manifest == VGPUS else MIG
+        self.managed = VGPU if manifest.endswith(VGPUS) else MIG
         self.deployed = Deployed(manifest, name, folder / f"{name}.pod")
         self.deployed.install(cluster)
         control.start(self.state, template, "machine", latency)

@@ -67,10 +67,23 @@ def cluster(environment: Environment, words: tuple[str, ...], manifest: str = AG
 @contextmanager
 def operator(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
     """Start the same cluster with the GPU Operator's ClusterPolicy, but without the operator."""
-    with cluster(environment, words, "kubernetes-beside-operator/30-agent.yaml"):
+    with _beside_operator(environment, words, "30-agent.yaml", "nvidia-mig-manager"):
+        yield
+
+
+@contextmanager
+def vgpus(environment: Environment, words: tuple[str, ...]) -> Iterator[None]:
+    """Start it with the agent of a node for VMs."""
+    with _beside_operator(environment, words, "optional/vgpus.yaml", "nvidia-vgpu-device-manager"):
+        yield
+
+
+@contextmanager
+def _beside_operator(environment: Environment, words: tuple[str, ...], manifest: str, app: str) -> Iterator[None]:
+    with cluster(environment, words, f"kubernetes-beside-operator/{manifest}"):
         config = {**os.environ, **environment.env}
         # The page waits until no pod has the operator's label before it installs what already runs here.
-        pod = ["kubectl", "-n", "gpu-operator", "label", "pods", "-l", "app=nvidia-mig-manager", "app-"]
+        pod = ["kubectl", "-n", "gpu-operator", "label", "pods", "-l", f"app={app}", "app-"]
         subprocess.run(pod, env=config, check=True, capture_output=True)
         for name in ("definition", "policy"):
             file = Path(__file__).with_name(f"clusterpolicy-{name}.yaml")

@@ -3,6 +3,7 @@
 - ``sim [TEMPLATE]``: a state directory; with a template also a simulated node ``lab``, named by ALIQUOT_SIM
 - ``cluster TEMPLATE``: the same with a stand-in API server, the real agent and a kubelet double, on node ``gpu-1``
 - ``operator TEMPLATE``: the same with a ClusterPolicy
+- ``vgpus TEMPLATE``: the same with the agent of a node for VMs
 - ``machines``: the cluster of ``make sandbox-machines``
 - ``api``: an empty API server
 - ``slurm``: a real Slurm with the dynamic nodes ``n1`` and ``n2``, with two simulated A100 each
@@ -135,6 +136,7 @@ KINDS: dict[str, Making] = {
     "api": clusters.api,
     "cluster": clusters.cluster,
     "operator": clusters.operator,
+    "vgpus": clusters.vgpus,
     "machines": clusters.machines,
     "slurm": daemons.slurm,
     "libvirt": daemons.libvirt,

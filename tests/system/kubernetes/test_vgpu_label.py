@@ -42,7 +42,7 @@ def writes(agent: Agent) -> int:
 
 def l40s(make: MakeAgent, **labels: str) -> Agent:
     """Return a node with an L40S and the named configs above."""
-    agent = make("l40s:vfio", labels=NODE | labels, manifest=VGPUS)
+    agent = make("l40s:vfio", labels=NODE | labels, manifest=f"kubernetes/{VGPUS}")
     agent.settings(f"{FAST}\nvgpu: {{config-map: vgpus}}")
     agent.configure("vgpus", {"config.yaml": CONFIG})
     return agent
@@ -86,7 +86,7 @@ def test_operands_are_paused_for_a_change_and_restored(make_agent: MakeAgent) ->
 def test_generated_configs_have_the_names_of_types(
     template: str, label: str, count: int, only_standin: MakeAgent
 ) -> None:
-    agent = only_standin(template, labels=NODE, manifest=VGPUS)
+    agent = only_standin(template, labels=NODE, manifest=f"kubernetes/{VGPUS}")
     agent.start()
     assert agent.request(label)["reason"] == "Applied"
     assert types(agent) == {label: count}

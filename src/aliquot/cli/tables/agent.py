@@ -177,7 +177,7 @@ AGENT = CliCommand(
     "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices the agent keeps "
     "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md. With "
     "--claims it is the DRA driver of this node. With --vgpus it serves nvidia.com/vgpu.config; see "
-    "docs/coming-from/vgpu-device-manager.md.",
+    "docs/coming-from/gpu-operator-vgpu.md.",
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",
