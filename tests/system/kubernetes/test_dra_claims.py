@@ -182,3 +182,26 @@ def test_a_node_moves_from_the_label_to_claims_beside_a_running_pod(only_standin
             agent.until(lambda: len(kubelet.allocatable) and not any(kubelet.allocatable.values()), "no plugin")
         finally:
             kubelet.stop()
+
+
+def test_a_node_that_moves_back_spares_a_claim_that_is_still_in_use(only_standin: MakeAgent) -> None:
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        agent = only_standin("a100-sxm4-40gb")
+        played, before = Played(agent, Path(folder)), agent.deployed
+        agent.settings("holders: {policy: refuse}")
+        kubelet = Kubelet(Path(folder) / "kubelet")
+        kubelet.start()
+        try:
+            agent.start()
+            agent.until(lambda: "nvidia.com/mig.capable" in agent.labels(), "the labels")
+            played.move()
+            played.start()
+            assert played.prepare(played.allocate("train", HALF)).error == ""
+            assert agent.stop() == 0
+            agent.deployed, agent.config = before, None
+            agent.start()
+            refused = agent.request("all-7g.40gb", "failed", "Held")
+            assert "claim default/train" in json.dumps(refused)
+            assert agent.geometry() == [["3g.20gb@4"]]
+        finally:
+            kubelet.stop()
