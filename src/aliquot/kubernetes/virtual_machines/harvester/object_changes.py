@@ -36,8 +36,9 @@ def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> 
         out += changes_for(_stored(objects, draft), draft)
         if draft.kind is SRIOVGPUDevice and draft.name not in objects.gpus:
             being_created.add(draft.name)
+    reservations = list(claims.claims_to_delete(view, objects, owners))
     to_delete: list[KubeObject] = [
-        *claims.claims_to_delete(view, objects, owners),
+        *reservations,
         *migs.objects_to_delete(
             view, objects, {outcome.physical_gpu.name: outcome.physical_gpu for outcome in found}, being_created
         ),
@@ -50,6 +51,7 @@ def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> 
     return (
         *(change for change in remaining if not _comes_last(change)),
         *claims.finalizer_changes(view, objects, {outcome.physical_gpu.pci: outcome.physical_gpu for outcome in found}),
+        *claims.owner_changes(each for each in reservations if each.metadata.deletion_timestamp is None),
         *(_delete(each) for each in to_delete if each.metadata.deletion_timestamp is None),
         *(change for change in remaining if _comes_last(change)),
     )

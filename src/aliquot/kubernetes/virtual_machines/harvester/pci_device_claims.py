@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from aliquot.kubernetes.kinds.harvester import (
     PCIDeviceClaim,
     PCIDeviceClaimSpec,
     PCIDeviceClaimStatus,
+    VGPUDevice,
     passes_through,
 )
 from aliquot.kubernetes.kinds.harvester_names import (
@@ -27,7 +28,7 @@ from aliquot.kubernetes.kinds.harvester_names import (
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, ObjectChange, Objects
-from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
+from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels, plain
 from aliquot.kubernetes.virtual_machines.harvester.pci_devices import vgpu_resource_for
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
@@ -86,6 +87,20 @@ def claims_to_delete(view: NodeView, objects: Objects, found: Mapping[str, GpuOu
         exists = claim.spec.address in outcome.physical_gpu.live_vgpus
         if not unknown and not exists and vgpu_resource_for(outcome, claim.spec.address) == "":
             yield claim
+
+
+def owner_changes(to_delete: Iterable[PCIDeviceClaim]) -> Iterator[ObjectChange]:
+    """Yield the changes of owners that must precede the deletion of reservations.
+
+    While pcidevices runs on any node, its webhook lets only its own agents delete a claim that a VGPUDevice owns.
+    """
+    for claim in to_delete:
+        meta = claim.metadata
+        remaining = [each for each in meta.owner_references if each.kind != VGPUDevice.TYPE.kind]
+        if len(remaining) != len(meta.owner_references):
+            body = {"metadata": {"ownerReferences": plain(remaining)}}
+            why = "pcidevices refuses its deletion while a VGPUDevice owns it"
+            yield ObjectChange("patch", claim.TYPE.kind, claim.name, body, meta.resource_version, meta.uid, why)
 
 
 def claim_drafts(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcome]) -> Iterator[Draft]:

@@ -324,6 +324,22 @@ def test_the_originals_claim_with_its_finalizer_goes_too(l40s: One) -> None:
     assert l40s.store.of("PCIDeviceClaim") == {}
 
 
+def test_a_claim_goes_although_pcidevices_of_another_node_judges_it(l40s: One, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its webhook: pkg/webhook/pcideviceclaim.go of pcidevices 1.8. It does not judge updates.
+    enable(l40s, VF0, "NVIDIA L40S-12A")
+    delete = l40s.store.delete
+
+    def judged(kind: str, name: str) -> None:
+        owners = l40s.store.get(kind, name)["metadata"].get("ownerReferences", [])
+        owned = kind == "PCIDeviceClaim" and any(owner["kind"] == "VGPUDevice" for owner in owners)
+        assert not owned, "cannot be deleted as it is owned by VGPUDevice"
+        delete(kind, name)
+
+    monkeypatch.setattr(l40s.store, "delete", judged)
+    disable(l40s, VF0)
+    assert l40s.store.of("PCIDeviceClaim") == {}
+
+
 def test_a_live_type_of_vendor_vfio_is_adopted_by_name(l40s: One) -> None:
     # A full GPU does not report its name, but the tables contain it.
     l40s.make_by_hand(VF0, 1163)
