@@ -168,8 +168,12 @@ class MigProfileStatus(HarvesterSpec, frozen=True):
 
 class MigConfigurationStatus(HarvesterStatus, frozen=True):
     profile_status: tuple[MigProfileStatus, ...] = ()
-    state: Stored[MigConfigurationState | Literal[""]] = msgspec.field(name="status", default="")
-    """``synced``, ``out-of-sync``, ``disabled`` or empty."""
+    state: Stored[MigConfigurationState | Literal[""]] | msgspec.UnsetType = msgspec.field(
+        name="status", default=msgspec.UNSET
+    )
+    """``synced``, ``out-of-sync``, ``disabled`` or empty. It is written also if empty, because Harvester's page edits
+    only a configuration that has it.
+    """
     message: str = ""
     applied_boot: str = ""
     """The boot id at the last apply. If the boot differs, the reboot lost what is missing; otherwise another program

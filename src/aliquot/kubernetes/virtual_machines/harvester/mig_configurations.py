@@ -163,7 +163,7 @@ def _disabled_status(
     view: NodeView, outcome: GpuOutcome, found: MigConfiguration, gpu: Gpu, family: Family
 ) -> MigConfigurationStatus:
     """Return the status of a disabled object: its own instances are destroyed, those of others are reported."""
-    mine, state = recorded_instances(found, gpu), found.status.state
+    mine, state = recorded_instances(found, gpu), found.status.state or ""
     sentences = tuple(
         f"{describe_instance(i)} was not created through this object" for i in untracked_instances(found, gpu)
     )

@@ -87,7 +87,7 @@ def is_due(physical_gpu: PhysicalGpu, found: MigConfiguration) -> bool:
     gpu, status = physical_gpu.gpu, found.status
     if gpu is None:
         return False
-    if self_heals(found) or status.state in ("", DISABLED):
+    if self_heals(found) or not status.state or status.state == DISABLED:
         return True
     if not physical_gpu.function.virtual or not gpu.mig.enabled:
         return True
