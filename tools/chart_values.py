@@ -119,6 +119,9 @@ metrics:
 # deploy/crds first: Helm does not replace them
 devices:
   enabled: false
+  # true on Harvester: its add-on pcidevices-controller stays enabled, and leaves nodes with the label
+  # aliquot.dev/without-pcidevices to Aliquot, also after upgrades of Harvester
+  besidePcidevices: false
   # location of the GPU driver's programs: auto (in the driver's pod if the node has one), pod or local
   driver: auto
   # the namespace of the driver's pods, unless driverToolkit creates them
@@ -269,6 +272,7 @@ def schema() -> dict[str, Any]:
         controller=_section(replicas={"type": "integer", "minimum": 1}, resources={"type": "object"}),
         devices=_section(
             enabled=flag,
+            besidePcidevices=flag,
             driver={"enum": ["auto", "pod", "local"]},
             driverNamespace=name,
             kubevirtNamespace=name,

@@ -22,6 +22,7 @@ HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtu
 _UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
 LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
+ADDON = ("tests/laws/property/test_harvester_addon.py",)
 ADMISSION = (f"{_UNITS}/harvester/admission", f"{_UNITS}/kubevirt/admission")
 BINDING = ("tests/contract/test_nvml.py",)
 CAPACITY = (
@@ -326,6 +327,41 @@ MUTANTS = {
         " and entry.resource not in want.foreign:",
         ":",
         CAPACITY,
+    ),
+    "vm-beside": Mutant(
+        "Harvester: its add-on leaves out only the nodes that we do not serve",
+        "kubernetes/manifests/pcidevices_addon.py",
+        '"operator": "DoesNotExist"',
+        '"operator": "Exists"',
+        ADDON,
+    ),
+    "vm-addon-namespace": Mutant(
+        "Harvester: the add-on's values are in our namespace, where Helm does not look",
+        "kubernetes/manifests/pcidevices_addon.py",
+        'metadata(ADDON, "devices", HARVESTER)',
+        'metadata(ADDON, "devices", "gpu-operator")',
+        ADDON,
+    ),
+    "vm-claim-owner": Mutant(
+        "mixed cluster: a vGPU's claim is deleted while its VGPUDevice owns it, which pcidevices refuses",
+        f"{HARVESTER}/pci_device_claims.py",
+        "if len(remaining) != len(meta.owner_references):",
+        "if not meta.owner_references:",
+        VGPUS,
+    ),
+    "vm-move": Mutant(
+        "move: the claim that pcidevices made for a living vGPU is deleted",
+        f"{HARVESTER}/pci_device_claims.py",
+        "if not unknown and not exists and vgpu_resource_for",
+        "if exists or not unknown and vgpu_resource_for",
+        (f"{_UNITS}/harvester/test_both_controllers.py",),
+    ),
+    "vm-mig-status": Mutant(
+        "Harvester's page: a new MigConfiguration has no status word, so that it cannot be edited",
+        "kubernetes/kinds/harvester.py",
+        'name="status", default=msgspec.UNSET',
+        'name="status", default=""',
+        (f"{_UNITS}/harvester/test_samples.py",),
     ),
     "vm-withdrawn": Mutant(
         "device plugin: a vGPU that is being disabled is still given to machines",

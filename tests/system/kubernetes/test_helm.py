@@ -17,7 +17,7 @@ from helm_python.errors import HelmRenderError, HelmValuesError
 from aliquot import __version__
 from aliquot.core.config import settings, settings_text
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.manifests import bundle
+from aliquot.kubernetes.manifests import bundle, pcidevices_addon
 from aliquot.kubernetes.manifests.values import Values, beside_operator
 
 CHART = Path(__file__).resolve().parents[3] / "deploy/helm/aliquot"
@@ -384,3 +384,12 @@ def test_evictions_are_off_until_a_value_allows_them() -> None:
     found = rendered({"migManager": {"evictions": True}})
     assert may_evict(found) == ["aliquot-agent-evictions"]
     assert found["ClusterRoleBinding", "aliquot-agent-evictions", ""]["subjects"][0]["name"] == "aliquot-agent"
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_beside_pcidevices_its_add_on_leaves_nodes_out(beside: bool) -> None:
+    # The add-on's HelmChart is in Harvester's namespace, whatever ours is.
+    found = rendered({"devices": {"enabled": True, "besidePcidevices": beside}}, "vms")
+    configs = {key: value for key, value in found.items() if key[0] == "HelmChartConfig"}
+    wanted = pcidevices_addon.chart_config() if beside else None
+    assert configs == ({("HelmChartConfig", "pcidevices-controller", "harvester-system"): wanted} if wanted else {})

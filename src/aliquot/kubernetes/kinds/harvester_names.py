@@ -31,6 +31,10 @@ SYNCED: Final = "synced"
 OUT_OF_SYNC: Final = "out-of-sync"
 DISABLED: Final = "disabled"
 
+WITHOUT_PCIDEVICES = "aliquot.dev/without-pcidevices"
+"""On a node, with any value: pcidevices' DaemonSet leaves the node out, because the HelmChartConfig of
+``manifests.pcidevices_addon`` says so, and our agent serves it.
+"""
 HEAL_ANNOTATION = "aliquot.dev/self-heal"
 """On a MigConfiguration, ``true``: the agent reverts changes that were made by hand."""
 UNTRACKED_ANNOTATION = "aliquot.dev/untracked"

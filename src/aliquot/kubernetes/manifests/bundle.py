@@ -12,6 +12,7 @@ from aliquot.kubernetes.manifests import (
     claim_agent,
     dashboard,
     extender,
+    pcidevices_addon,
     vgpu_agent,
     webhooks,
     workload,
@@ -120,6 +121,7 @@ def _optional(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
         extender.service(values),
     ]
     return {
+        f"{OPTIONAL}/beside-pcidevices": [(MACHINES, [pcidevices_addon.chart_config()])],
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/claims": [(CONTAINERS, claims)],
         f"{OPTIONAL}/claims-network": [(CONTAINERS, [network_policy(CLAIMS, "claims", values)])],

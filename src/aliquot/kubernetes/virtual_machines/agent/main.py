@@ -26,10 +26,10 @@ from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetric
 from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentStatus, NodeStatusReporter
 from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
 from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
-from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_pod
+from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_conflict
 from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, RoundResult
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
-from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS, WITHOUT_PCIDEVICES
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS
 
 if TYPE_CHECKING:
     from aliquot.hardware.kernel_files import KernelFiles
@@ -131,16 +131,9 @@ class DevicesAgent:
 
     def _idle_status(self) -> DevicesAgentStatus | None:
         """Return why the agent must not act; None if it may."""
-        other = pcidevices_pod(self.informers.pods.items)
-        if other is not None:
-            where = f"{other.metadata.namespace}/{other.name}"
-            text = (
-                f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): Aliquot does nothing; "
-                "when pcidevices leaves the node, its USB and network devices stop working"
-            )
-            step = f"kubectl label node {self.options.node_name} {WITHOUT_PCIDEVICES}=true, once its DaemonSet "
-            step += "leaves out such nodes (docs/coming-from/pcidevices.md, step 3)"
-            return DevicesAgentStatus("idle", PCIDEVICES_RUNS, str(Message(text, step)))
+        why = pcidevices_conflict(self.informers.pods.items, self.informers.node)
+        if why is not None:
+            return DevicesAgentStatus("idle", PCIDEVICES_RUNS, str(why))
         absent = self.informers.missing_kinds
         if absent:
             text = f"the cluster does not have {', '.join(absent)} of devices.harvesterhci.io"

@@ -7,12 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.kubernetes.client.objects import Pod
+from aliquot.errors import Message
+from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu.node_pods import has_ended
+from aliquot.kubernetes.kinds.harvester_names import WITHOUT_PCIDEVICES
 
 DAEMON_SET = "harvester-pcidevices-controller"
 LABEL = "app.kubernetes.io/name"
 NAMES = frozenset({DAEMON_SET, "pcidevices"})
+INSTALL = (
+    "kubectl apply -f deploy/kubernetes-machines/optional/beside-pcidevices.yaml   # with Helm: "
+    "--set devices.besidePcidevices=true"
+)
+
+
+def pcidevices_conflict(pods: Iterable[Pod], node: Node | None) -> Message | None:
+    """Return which pod of pcidevices keeps our agent idle, and how to end that; None if none does."""
+    other = pcidevices_pod(pods)
+    if other is None:
+        return None
+    where = f"{other.metadata.namespace}/{other.name}"
+    text = (
+        f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): Aliquot does nothing; "
+        "when pcidevices leaves the node, its USB and network devices stop working"
+    )
+    if node is None:
+        return Message(text)
+    if WITHOUT_PCIDEVICES in node.metadata.labels:
+        return Message(f"{text}; the node has the label {WITHOUT_PCIDEVICES}, which pcidevices ignores", INSTALL)
+    return Message(text, f"kubectl label node {node.name} {WITHOUT_PCIDEVICES}=true")
 
 
 def pcidevices_pod(pods: Iterable[Pod]) -> Pod | None:

@@ -14,8 +14,6 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import DevicesReason
 DEVICES_ANNOTATION = "aliquot.dev/devices"
 """On a node: the status of our agent."""
 PCIDEVICES_RUNS: Final = "PcidevicesRuns"
-WITHOUT_PCIDEVICES = "aliquot.dev/without-pcidevices"
-"""The node label that the administrator sets to keep pcidevices' DaemonSet away, once the DaemonSet excludes it."""
 
 
 class _AgentStatus(msgspec.Struct, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.kubernetes.client.objects import ObjectMeta, OwnerReference, Pod, PodStatus
-from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_pod
+from aliquot.kubernetes.client.objects import Node, ObjectMeta, OwnerReference, Pod, PodStatus
+from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_conflict, pcidevices_pod
 
 OWNER = OwnerReference("DaemonSet", "harvester-pcidevices-controller")
 
@@ -41,3 +41,19 @@ def test_theirs(theirs: Pod) -> None:
 )
 def test_others(other: Pod) -> None:
     assert pcidevices_pod([other]) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "step"),
+    [
+        ({}, "kubectl label node one aliquot.dev/without-pcidevices=true"),
+        ({"aliquot.dev/without-pcidevices": "true"}, "optional/beside-pcidevices.yaml"),
+    ],
+    ids=["not labeled", "labeled, and the DaemonSet does not know"],
+)
+def test_the_next_step_is_what_is_missing(labels: dict[str, str], step: str) -> None:
+    node = Node(metadata=ObjectMeta(name="one", labels=labels))
+    why = pcidevices_conflict([pod(owners=(OWNER,))], node)
+    assert step in str(why).partition("next:")[2]
+    assert ("label node" in str(why)) == (not labels)
+    assert pcidevices_conflict([pod({"app": "x"})], node) is None
