@@ -88,7 +88,7 @@ class History:
         """Let the controller run once more."""
 
     def _move(self) -> None:
-        """Hand the node over, at rest."""
+        """Give the node to the other controller, at rest."""
         self.serve()
         before = (self.one.live(), self.one.instances(), self.requests())
         self.ours = not self.ours
