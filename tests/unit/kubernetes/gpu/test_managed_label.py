@@ -22,6 +22,7 @@ SETTINGS = AgentSettings(config_map="migs", vgpu_config_map="vgpus", vgpu_manage
         (VGPU, None, "", None),
         (VGPU, "", "", ""),
     ],
+    ids=lambda value: value.name.partition("/")[2] if isinstance(value, ManagedLabel) else None,
 )
 def test_only_a_node_for_vms_has_a_default(
     managed: ManagedLabel, value: str | None, default: str, requested: str | None
