@@ -1,4 +1,4 @@
-"""What the agent of a node for VMs observes: pods that have vGPUs, and where its driver is."""
+"""Observations of the agent on a node for VMs: pods that have vGPUs, and where its driver is."""
 
 from __future__ import annotations
 
