@@ -316,6 +316,29 @@ def test_claims_are_not_read_until_a_value_allows_them() -> None:
     assert may_read(rendered({"allocation": "dra"})) == ["aliquot-agent-claims"]
 
 
+def test_the_agent_of_vgpus_beside_the_operators_mig_manager() -> None:
+    assert not [key for key in rendered({}) if "vgpu" in key[1]]
+    config = {"name": "my-vgpus", "default": "A2-4Q"}
+    found = rendered(
+        {
+            "besideOperator": True,
+            "vgpuDeviceManager": {"enabled": True, "config": config},
+            "settings": {"mig": {"enabled": False}},
+        }
+    )
+    (pod,) = (
+        item["spec"]["template"]["spec"]
+        for key, item in found.items()
+        if key[1] == "aliquot-vgpus" and "Daemon" in key[0]
+    )
+    assert pod["nodeSelector"][names.VGPU_DEPLOY_LABEL] == "true"
+    assert {"name": "DEFAULT_VGPU_CONFIG", "value": "A2-4Q"} in pod["containers"][0]["env"]
+    assert ("NetworkPolicy", "aliquot-vgpus", "gpu-operator") in found
+    merged = messages(found)
+    assert (merged.manage, merged.vgpu_manage, merged.vgpu_config_map) == (False, True, "my-vgpus")
+    assert merged.default_config == "all-disabled", "a setting beside another keeps its value"
+
+
 def test_the_extender_has_its_rights_its_port_and_a_certificate_if_there_is_one() -> None:
     assert not [key for key in rendered({}) if "extender" in key[1]]
     found = rendered({"dra": {"extender": {"enabled": True, "score": "first-fit"}}})
