@@ -141,6 +141,11 @@ def test_a_gpu_without_nvidias_driver_can_be_passed_through_all_the_same(
         assert alone.backend.read_gpu(A2) == gpu
         assert alone.backend.facts().gpus == ()
         assert alone.nvml.health(XidPolicy()).unwatched == ()
+        with pytest.raises(NoDriverError):
+            alone.show_all_gpus(False)
+        assert alone.backend.read().gpus == (), "a role that needs the driver does not see it"
+        alone.show_all_gpus(True)
+        assert alone.backend.read().gpus == found.gpus
     gone: DriverPrograms = Elsewhere(machine("a30"))
     assert isinstance(gone, Elsewhere)
     gone.gone = True

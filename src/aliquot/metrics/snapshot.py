@@ -53,6 +53,25 @@ def take_snapshot(
     return NodeSnapshot(node, inventory, details, requested, profiles(desired), verify(inventory, desired))
 
 
+def merge(first: NodeSnapshot, second: NodeSnapshot) -> NodeSnapshot:
+    """Return the observations of two roles of one agent as one. The GPUs are those of the first role that read them.
+
+    Each role has a desired state of its own: what is requested, differs or is blocked adds up.
+    """
+    shown, other = (second, first) if first.inventory is None else (first, second)
+    unhealthy = shown.details.unhealthy if shown.details.unhealthy is not None else other.details.unhealthy
+    blocked = (*first.details.blocked, *second.details.blocked)
+    details = msgspec.structs.replace(shown.details, blocked=blocked, unhealthy=unhealthy)
+    return NodeSnapshot(
+        shown.node,
+        shown.inventory,
+        details,
+        first.requested | second.requested,
+        first.wanted | second.wanted,
+        tuple(dict.fromkeys((*first.drift, *second.drift))),
+    )
+
+
 def smaller_profiles(inventory: Inventory, usage: tuple[Usage, ...], now: float) -> tuple[tuple[str, int, str], ...]:
     """Return the hints for instances that were observed long enough."""
     return tuple((hint.gpu, hint.instance, hint.profile) for hint in hints(inventory, usage, now))

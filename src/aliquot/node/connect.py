@@ -85,7 +85,7 @@ def _simulated_node(
         driver = _smi(programs or LocalPrograms(driver_root), node, kernel.files)
     else:
         driver = _driver(base, node, sim, report, chosen)
-    return Connection(node, NodeBackend(driver, kernel), (folder, folder), sim)
+    return Connection(node, NodeBackend(driver, kernel), (folder, folder), sim, all_gpus=all_gpus)
 
 
 def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool) -> Connection:
@@ -125,7 +125,7 @@ def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool)
         from aliquot.node.driver_unavailable import UnavailableDriver
 
         driver = UnavailableDriver(name, error, open_driver, kernel_only=all_gpus)
-    return Connection(name, NodeBackend(driver, kernel), places, programs=fallback_programs)
+    return Connection(name, NodeBackend(driver, kernel), places, programs=fallback_programs, all_gpus=all_gpus)
 
 
 def _by_programs(programs: DriverPrograms, node: str, files: KernelFiles, library: NoDriverError) -> SmiBackend:

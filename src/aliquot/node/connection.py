@@ -28,6 +28,7 @@ class Connection:
     """An open node. Parts that only a change needs are created on first use. Leaving the context closes the backend and
     the journal, because long-lived processes open nodes repeatedly. ``run_directory`` holds what a reboot may delete:
     the lock. ``programs`` are the driver's, if its library is not in use.
+    ``all_gpus`` is True if reads also list GPUs that are not bound to NVIDIA's driver.
     """
 
     by = ""
@@ -42,6 +43,8 @@ class Connection:
         directories: tuple[str, str],
         sim: SimClient | None = None,
         programs: DriverPrograms | None = None,
+        *,
+        all_gpus: bool = False,
     ) -> None:
         self.node = name
         self.backend = backend
@@ -49,6 +52,7 @@ class Connection:
         self.run_directory, self._state_directory = directories
         self._sim = sim
         self._programs = programs
+        self._all_gpus = all_gpus
 
     def __enter__(self) -> Connection:
         return self
@@ -64,6 +68,19 @@ class Connection:
         self.backend.close()
         if self._sim is not None:
             self._sim.close()
+
+    def show_all_gpus(self, on: bool) -> None:
+        """Choose whether reads list the GPUs that are not bound to NVIDIA's driver, if the node was opened with them.
+
+        Raises the errors of opening the driver if it is off and no driver answers.
+        """
+        if not self._all_gpus:
+            return
+        from aliquot.node.driver_unavailable import UnavailableDriver
+
+        self.backend.kernel.all_drivers = on
+        if not on and isinstance(self.nvml, UnavailableDriver):
+            self.nvml.require()
 
     @property
     def nvml(self) -> AnyDriver:

@@ -47,6 +47,10 @@ class UnavailableDriver:
                 raise
         return self._opened
 
+    def require(self) -> None:
+        """Open the driver if it answers by now. Raises the errors of opening it."""
+        assert self.driver
+
     def read(self) -> Inventory:
         try:
             return self.driver.read()

@@ -13,7 +13,7 @@ import pytest
 
 from aliquot.cli.main import main
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.dra.agent.main import ClaimAgent, ClaimAgentOptions, DraDriver
+from aliquot.kubernetes.dra.agent.main import ROLE, ClaimAgent, ClaimAgentOptions, DraDriver
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.naming import DriverNaming
@@ -22,6 +22,7 @@ from aliquot.kubernetes.dra.model.ranking import PublishPolicy
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, PreparedClaim
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 from aliquot.kubernetes.node_agent.agent_run import AgentRun
+from aliquot.kubernetes.node_agent.shared_parts import SharedParts
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
 from unit.kubernetes.dra.agent.bench import Cdi, claim
@@ -83,17 +84,16 @@ def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
     sockets = Sockets(play)
     devices = NodeDevices("n", DriverNaming(DRIVER), PublishPolicy())
     driver = DraDriver(devices, sockets, lambda _: Cdi())
-    found = ClaimAgent(
-        ClaimAgentOptions(
-            node_name="n1",
-            holders=(),
-            node="machine",
-            kubeconfig=str(state / "config"),
-            kubelet_dir="",
-            port=-1,
-            driver=driver,
-        )
+    options = ClaimAgentOptions(
+        node_name="n1",
+        holders=(),
+        node="machine",
+        kubeconfig=str(state / "config"),
+        kubelet_dir="",
+        port=-1,
+        driver=driver,
     )
+    found = ClaimAgent(options, SharedParts(options, [ROLE]))
     sockets.stop = found.context.loop.stop
     return found, sockets
 
@@ -111,7 +111,7 @@ def test_claims_are_prepared_and_known_to_the_next_agent(state: Path, capsys: py
         answers.append(await service.prepare([SMALL]))
 
     made_agent, sockets = agent(state, first)
-    assert asyncio.run(AgentRun(made_agent).run()) == 0
+    assert asyncio.run(AgentRun(made_agent.context.shared, [made_agent]).run()) == 0
     assert sockets.closed == 1
     assert isinstance(answers[0]["u1"], AliquotError)
     assert isinstance(answers[1]["u1"], PreparedClaim)
@@ -135,7 +135,7 @@ def test_claims_are_prepared_and_known_to_the_next_agent(state: Path, capsys: py
     assert "kubectl -n team describe resourceclaim train" in shown.out + shown.err
 
     next_agent, _ = agent(state, second)
-    assert asyncio.run(AgentRun(next_agent).run()) == 0
+    assert asyncio.run(AgentRun(next_agent.context.shared, [next_agent]).run()) == 0
     assert answers[2] == answers[1]
     assert next_agent.status == "ok: 1 claims are prepared"
 
@@ -157,7 +157,7 @@ def test_it_does_not_start_beside_slices_of_another_driver(state: Path) -> None:
     server: Any = SimpleNamespace(snapshot=snapshot, selection=lambda *_, **__: None)
     made_agent.publisher._api = server
     with pytest.raises(OtherDriverError, match="another DRA driver publishes"):
-        asyncio.run(AgentRun(made_agent).run())
+        asyncio.run(AgentRun(made_agent.context.shared, [made_agent]).run())
     assert sockets.closed == 1
 
 

@@ -11,59 +11,65 @@ from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aliquot.cdi.options import CdiOptions
-    from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions
-    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
     from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
-    from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions as DevicesOptions
+    from aliquot.kubernetes.node_agent.agent_run import RoleStart
 
 
 def run(args: Args) -> int:
     """Run the agent until SIGTERM."""
-    chosen = [f"--{name}" for name in ("devices", "claims", "vgpus") if getattr(args, name)]
-    if len(chosen) > 1:
-        both = " and ".join(chosen[:2])
-        raise UsageError(f"{both} are two agents: start one for each", next_step="aliquot help agent")
+    if args.vgpus and (others := [f"--{name}" for name in ("labels", "devices", "claims") if getattr(args, name)]):
+        raise UsageError(
+            f"--vgpus and {others[0]} change the same GPUs: a node for VMs with vGPUs has one of them",
+            next_step="aliquot agent --vgpus --node-name NAME",
+        )
+    labels = args.labels or args.vgpus or not (args.devices or args.claims)
+    if labels and args.claims:
+        raise UsageError(
+            "--labels and --claims give the same GPUs to pods in two ways: a node has one of them",
+            details=("the node's label aliquot.dev/allocation chooses between their DaemonSets",),
+            next_step="aliquot agent --claims --node-name NAME",
+        )
     if not args.node_name:
         raise UsageError("the agent needs the node's name in the cluster", next_step="aliquot agent --node-name NAME")
     try:
-        if args.devices:
-            from aliquot.kubernetes.virtual_machines.agent import main as devices
+        from aliquot.kubernetes.node_agent.agent_run import run_agent
 
-            options = _devices(args)
-            tune_gc()
-            return devices.run(options)
-        if args.claims:
-            from aliquot.kubernetes.dra.agent import main as claims
-
-            claim_options = _claims(args)
-            tune_gc()
-            return claims.run(claim_options)
-        from aliquot.kubernetes.label_agent.agent import main as agent
+        starts = [make(args) for make in _roles(args, labels)]
     except ModuleNotFoundError as error:
         raise missing_library(error, "agent", "the agent") from error
-    wanted = _options(args)
     tune_gc()
-    return agent.run(wanted)
+    return run_agent(starts)
 
 
-def _devices(args: Args) -> DevicesOptions:
+def _roles(args: Args, labels: bool) -> list[Callable[[Args], RoleStart]]:
+    """Return the makers of the requested roles. The first one has the widest view of the GPUs, for the metrics."""
+    wanted = ((args.devices, _devices), (args.claims, _claims), (labels, _labels))
+    return [make for chosen, make in wanted if chosen]
+
+
+def _devices(args: Args) -> RoleStart:
+    from aliquot.kubernetes.virtual_machines.agent.main import start
     from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
 
     if not 1 <= args.check_seconds <= 3600:
         raise UsageError(f"--check-seconds {args.check_seconds:g} is not between 1 and 3600")
-    return DevicesAgentOptions(
-        driver=args.driver,
-        driver_namespace=args.driver_namespace,
-        check_s=args.check_seconds,
-        **_shared(args),
+    return start(
+        DevicesAgentOptions(
+            driver=args.driver,
+            driver_namespace=args.driver_namespace,
+            check_s=args.check_seconds,
+            **_shared(args),
+        )
     )
 
 
-def _claims(args: Args) -> ClaimAgentOptions:
+def _claims(args: Args) -> RoleStart:
     from aliquot.cli.dra.driver_name import driver_name
     from aliquot.kubernetes.dra.agent.driver import DriverSettings, dra_driver
-    from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions
+    from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions, start
 
     if not (args.kubelet_dir and args.cdi_dir):
         raise UsageError(
@@ -79,7 +85,8 @@ def _claims(args: Args) -> ClaimAgentOptions:
         args.dra_mode_changes,
     )
     pod_uid = os.environ.get("POD_UID", "")
-    return ClaimAgentOptions(driver=dra_driver(settings, _cdi_options(args), pod_uid), **_shared(args))
+    driver = dra_driver(settings, _cdi_options(args), pod_uid)
+    return start(ClaimAgentOptions(driver=driver, **_shared(args)))
 
 
 def _shared(args: Args) -> dict[str, Any]:
@@ -123,12 +130,12 @@ def _setup(args: Args) -> AgentSetup:
     )
 
 
-def _options(args: Args) -> LabelAgentOptions:
-    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+def _labels(args: Args) -> RoleStart:
+    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions, start
 
     options = _cdi_options(args)
     cdi_dir = "" if args.vgpus else args.cdi_dir  # devices of VMs need no CDI documents
-    return LabelAgentOptions(setup=_setup(args), cdi_dir=cdi_dir, cdi_options=options, **_shared(args))
+    return start(LabelAgentOptions(setup=_setup(args), cdi_dir=cdi_dir, cdi_options=options, **_shared(args)))
 
 
 def _cdi_options(args: Args) -> CdiOptions:

@@ -104,8 +104,13 @@ AGENT = CliCommand(
             "--nvidia-cdi-hook-path", help="the nvidia-cdi-hook program", metavar="FILE", env="NVIDIA_CDI_HOOK_PATH"
         ),
         CommandOption(
+            "--labels",
+            help="follow the label of the node; the default without --devices and --claims",
+            kind="flag",
+        ),
+        CommandOption(
             "--devices",
-            help="prepare GPUs for VMs as Harvester's objects request, instead of following the label",
+            help="prepare GPUs for VMs as Harvester's objects request",
             kind="flag",
         ),
         CommandOption(
@@ -121,7 +126,7 @@ AGENT = CliCommand(
         ),
         CommandOption(
             "--claims",
-            help="serve ResourceClaims (DRA): create each device when a pod needs it, instead of following the label",
+            help="serve ResourceClaims (DRA): create each device when a pod needs it",
             kind="flag",
         ),
         CommandOption(
@@ -176,13 +181,15 @@ AGENT = CliCommand(
     "SIGHUP or Ctrl-C. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), the ConfigMap "
     "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices the agent keeps "
     "the SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md. With "
-    "--claims it is the DRA driver of this node. With --vgpus it serves nvidia.com/vgpu.config; see "
+    "--claims it is the DRA driver of this node. --devices together with --labels or --claims is one process with both "
+    "roles, which share one session with the driver. With --vgpus it serves nvidia.com/vgpu.config; see "
     "docs/coming-from/gpu-operator-vgpu.md.",
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",
         "aliquot agent --claims --node-name gpu-1",
         "aliquot agent --vgpus --node-name gpu-1",
+        "aliquot agent --labels --devices --node-name gpu-1",
         "aliquot agent --node-name laptop --sim dgx-a100 --kubeconfig ~/.kube/config",
     ),
 )

@@ -70,7 +70,7 @@ class Kernel:
         self._boot = boot
         self._clock = clock or SystemClock()
         self._report = report
-        self._all_drivers = all_drivers
+        self.all_drivers = all_drivers
         self._directory = directory
         self._gpu_locks: defaultdict[str, Lock] = defaultdict(Lock)
 
@@ -119,11 +119,11 @@ class Kernel:
             raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     def _absent_gpus(self, context: KernelReadContext, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-        if not context.owner_map.passthrough and not lent_gpus(self.files) and not self._all_drivers:
+        if not context.owner_map.passthrough and not lent_gpus(self.files) and not self.all_drivers:
             return (), ()
         from aliquot.hardware.kernel.passthrough import absent_gpus
 
-        return absent_gpus(context, known, self._all_drivers)
+        return absent_gpus(context, known, self.all_drivers)
 
     def _read_context(self, mixed_size: MixedSizeQuery) -> tuple[KernelReadContext, tuple[str, ...]]:
         owner_map, problem = self.owners.load()

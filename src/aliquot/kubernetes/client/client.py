@@ -79,6 +79,14 @@ class Api:
         session = ApiSession(Transport(access), timeout_s=timeout_s, on_request=on_request)
         return cls(session, namespace or access.namespace)
 
+    def counting(self, on_request: Hook) -> Api:
+        """Return a client over the same connections whose requests are counted separately."""
+        session = self.session
+        own = ApiSession(
+            session.transport, timeout_s=session.timeout_s, patience_s=session.patience_s, on_request=on_request
+        )
+        return Api(own, self._namespace)
+
     @property
     def namespace(self) -> str:
         """The namespace of calls that do not give one."""

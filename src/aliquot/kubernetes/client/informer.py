@@ -233,13 +233,17 @@ class Informer(Generic[T]):
         self.absent = missing or (self.absent and error is not None)
         self.unavailable = "" if error is None or missing else error.brief
         if self.unavailable != before[1] and not missing:
-            self._log.warning("%s", self.unavailable or f"{self.kind.TYPE} can be read again")
+            self.log_availability()
         if (self.absent, self.unavailable) == before:
             return
         gone = set(self._items) if missing else set()
         if missing:
             self._items, self.synced = {}, True
         self._changed(gone)
+
+    def log_availability(self) -> None:
+        """Log that the kind cannot be read, and why, or that it can be read again."""
+        self._log.warning("%s", self.unavailable or f"{self.kind.TYPE} can be read again")
 
 
 class InformerGroup:

@@ -1,8 +1,8 @@
 """GPU worker of an agent: all driver calls run on one thread, which reopens the driver after it went away.
 
-The event loop never waits for NVML. Only this thread, and those that an apply starts, call it. A driver call that runs
-longer than ``HANGS_S`` hangs. Then readers get DriverHangsError, and the thread takes no other job until the call
-returns.
+All roles of the agent share it. The event loop never waits for NVML. Only this thread, and those that an apply starts,
+call it. A driver call that runs longer than ``HANGS_S`` hangs. Then readers get DriverHangsError, and the thread takes
+no other job until the call returns.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class GpuWorker:
     ``connect`` opens the node. It is called on the worker thread, and again after each failure that invalidates the
     session. ``unhealthy`` are the UUIDs of devices that must not be allocated. ``past_runs`` are the newest changes of
     the node at the last read, by any program. ``steps`` is called with each step of an apply.
+
+    With ``all_gpus``, a job also sees the GPUs that are not bound to NVIDIA's driver, and runs without a driver if
+    ``connect`` can open the node without one.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class GpuWorker:
         hangs_s: float = driver_calls.HANGS_S,
     ) -> None:
         self._hangs_s = hangs_s
-        self._changing = False
+        self._changes = 0
+        self._polls = True
+        self._smi_noted = False
         self._hung = False
         self.unhealthy: frozenset[str] = frozenset()
         self.past_runs: tuple[PastRun, ...] = ()
@@ -86,33 +91,33 @@ class GpuWorker:
     @property
     def patience_s(self) -> float:
         """Seconds that a stopping agent waits for the current call: a change must roll back, unless its call hangs."""
-        return driver_calls.bound_s(self._hangs_s) if self._changing else min(STOP_S, self._hangs_s)
+        return driver_calls.bound_s(self._hangs_s) if self._changes else min(STOP_S, self._hangs_s)
 
     @property
     def answers(self) -> bool:
         """True if the driver answered the last call."""
         return self._connection is not None
 
-    async def read(self) -> tuple[Inventory, Facts]:
+    async def read(self, *, all_gpus: bool = False) -> tuple[Inventory, Facts]:
         """Read inventory and facts.
 
         Raises NoDriverError without a driver, DriverHangsError while a driver call hangs, and HardwareError if the
         driver fails.
         """
-        return await self._run(self._read)
+        return await self._run(lambda: self._read(all_gpus))
 
-    async def apply(self, plan: Plan, report: Report) -> ApplyOutcome:
+    async def apply(self, plan: Plan, report: Report, *, all_gpus: bool = False) -> ApplyOutcome:
         """Apply a plan; ``report`` is called on the worker's threads.
 
         Raises what ``engine.apply`` raises, and DriverHangsError if it cannot begin. If a call hangs in the middle,
         this waits for it (``find_hang`` reports it). The change ends or rolls back once the call returns. Until then,
         paused operands must stay paused.
         """
-        self._changing = True
+        self._changes += 1
         try:
-            return await self._run(lambda: self._apply(plan, report), patient=True)
+            return await self._run(lambda: self._apply(plan, report, all_gpus), patient=True)
         finally:
-            self._changing = False
+            self._changes -= 1
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Poll the unhealthy devices every ``POLL_S`` seconds, forever.
@@ -125,16 +130,43 @@ class GpuWorker:
             await asyncio.sleep(POLL_S)
             unhealthy = self.unhealthy
             try:
-                await self._run(self._poll)
+                await self._run(self._poll if self._polls else _do_nothing)
                 news, reported, self._hung = reported or self._hung, False, False
             except DriverHangsError:
                 news, reported = not reported, True
             if news or self.unhealthy != unhealthy:
                 changed()
 
-    async def call(self, job: Callable[[Connection], T]) -> T:
+    async def call(self, job: Callable[[Connection], T], *, all_gpus: bool = False) -> T:
         """Run a job that needs the open node."""
-        return await self._run(lambda: job(self._open()))
+        return await self._run(lambda: job(self._open(all_gpus)))
+
+    def latest_inventory(self, connection: Connection) -> Inventory:
+        """Read the inventory; return the last one if a read would run more nvidia-smi processes. For a ``job``."""
+        from aliquot.hardware.nvidia_smi.backend import SmiBackend
+
+        if not isinstance(connection.nvml, SmiBackend):
+            return connection.backend.read()
+        if not self._smi_noted:
+            log.info("nvidia-smi reports the memory of GPU instances, but not their utilization")
+        self._smi_noted = True
+        return self._inventory or connection.backend.read()
+
+    async def reopen(self, connect: Callable[[], Connection], *, polls: bool) -> None:
+        """Use another access to the driver from now on. What is known of the devices' health belongs to the former one.
+
+        ``polls`` is False if a poll each second through this access would cost too much. Raises DriverHangsError while
+        a call through the former access hangs; the access then stays.
+        """
+
+        def switch() -> None:
+            self._close()
+            self._connect, self._polls = connect, polls
+            self._health = self._previous_health = self._inventory = None
+            self._smi_noted = False
+            self.unhealthy = frozenset()
+
+        await self._run(switch)
 
     async def close(self) -> None:
         """Close the session. If a call hangs, the session ends with the process."""
@@ -179,7 +211,7 @@ class GpuWorker:
         finally:
             self._since = None
 
-    def _open(self) -> Connection:
+    def _open(self, all_gpus: bool) -> Connection:
         if self._connection is not None and time.monotonic() - self._opened > REOPEN_S:
             self._close()
         if self._connection is None:
@@ -188,6 +220,7 @@ class GpuWorker:
             self._health = self._connection.nvml.health(self._xids)
             if self._previous_health is not None:
                 self._health.adopt(self._previous_health)
+        self._connection.show_all_gpus(all_gpus)
         return self._connection
 
     def _close(self) -> None:
@@ -199,9 +232,10 @@ class GpuWorker:
             except AliquotError:
                 return  # the driver is gone, which is why the session is closed
 
-    def _read(self) -> tuple[Inventory, Facts]:
-        connection = self._open()
+    def _read(self, all_gpus: bool) -> tuple[Inventory, Facts]:
+        connection = self._open(all_gpus)
         backend = connection.backend
+        self._inventory = None
         self._inventory = backend.read()
         self._poll()
         if self._newest is None:
@@ -224,10 +258,11 @@ class GpuWorker:
             log.warning("unhealthy device, not offered to new containers: %s", xid)
         self.unhealthy = found
 
-    def _apply(self, plan: Plan, report: Report) -> ApplyOutcome:
+    def _apply(self, plan: Plan, report: Report, all_gpus: bool) -> ApplyOutcome:
         from aliquot.core.engine.apply import apply
 
-        context = self._open().execution_context(on_step=self._steps)
+        context = self._open(all_gpus).execution_context(on_step=self._steps)
+        self._inventory = None
         outcome = apply(plan, context, report)
         self._forget(plan)
         return outcome
@@ -240,3 +275,7 @@ class GpuWorker:
                     self._health.forget(action.gpu, action.instance)
                 case Reset() if self._health is not None:
                     self._health.forget(action.gpu)
+
+
+def _do_nothing() -> None:
+    """Take a turn on the worker's thread, to learn whether the driver hangs."""

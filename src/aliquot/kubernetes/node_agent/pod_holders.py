@@ -1,18 +1,19 @@
 """Pods as holders of devices: kubelet's allocation counts even while no process runs.
 
-NVML sees only processes. A pod may have a MIG device but no CUDA context at the moment. Its device must not be
-destroyed either, whether a device plugin or the driver of a ResourceClaim allocated it.
+NVML sees only processes. A pod may have a MIG device but no CUDA context at the moment. A VM's launcher opens its vGPU
+seconds after kubelet allocated it. Such a device must not be destroyed either, whether a device plugin or the driver of
+a ResourceClaim allocated it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from aliquot.core.model.claims import Claim, with_claims
-from aliquot.core.model.inventory import Holder, Inventory
+from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import claimed_device
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
@@ -34,6 +35,7 @@ class PodDeviceUse(msgspec.Struct, frozen=True):
 
 Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 """Asks kubelet for the devices of pods."""
+HoldersByDevice = Mapping[str, list[Holder]]
 
 
 def resolve_uses(uses: Iterable[PodDeviceUse], inventory: Inventory) -> tuple[PodDeviceUse, ...]:
@@ -64,15 +66,44 @@ def holder(use: PodDeviceUse, inventory: Inventory) -> Holder:
 
 
 def held_by_pods(inventory: Inventory, uses: Iterable[PodDeviceUse]) -> Inventory:
-    """Return the inventory with pods as holders of the instances and GPUs that kubelet or a claim allocated to them.
+    """Return the inventory with pods as holders of the devices that kubelet or a claim allocated to them.
 
-    A device that several pods share has ``::`` and a number after its UUID.
+    Kubelet's device ids are UUIDs of instances, GPUs and mdevs, and PCI addresses of virtual functions and of GPUs in
+    passthrough. A device that several pods share has ``::`` and a number after its UUID.
     """
-    shares = (
-        Claim(holder(use, inventory), tuple(device.partition("::")[0] for device in use.devices))
-        for use in resolve_uses(uses, inventory)
-    )
-    return with_claims(inventory, shares)
+    by_device: dict[str, list[Holder]] = {}
+    claims = []
+    for use in resolve_uses(uses, inventory):
+        owner = holder(use, inventory)
+        claims.append(Claim(owner, tuple(device.partition("::")[0] for device in use.devices)))
+        for device in use.devices:
+            by_device.setdefault(device, []).append(owner)
+    held = with_claims(inventory, claims)
+    if not by_device:
+        return held
+    return msgspec.structs.replace(held, gpus=tuple(_gpu_with_holders(gpu, by_device) for gpu in held.gpus))
+
+
+def _gpu_with_holders(gpu: Gpu, by_device: HoldersByDevice) -> Gpu:
+    vgpus = tuple(_vgpu_with_holders(vgpu, by_device) for vgpu in gpu.vgpus)
+    virtual = gpu.virtual
+    if virtual is not None:
+        functions = tuple(
+            msgspec.structs.replace(f, holders=_merge_holders(f.holders, by_device.get(f.pci, ())))
+            for f in virtual.functions
+        )
+        virtual = msgspec.structs.replace(virtual, functions=functions)
+    holders = _merge_holders(gpu.holders, by_device.get(gpu.pci, ()))
+    return msgspec.structs.replace(gpu, vgpus=vgpus, virtual=virtual, holders=holders)
+
+
+def _vgpu_with_holders(vgpu: Vgpu, by_device: HoldersByDevice) -> Vgpu:
+    found = (*by_device.get(vgpu.uuid, ()), *by_device.get(vgpu.function, ()))
+    return msgspec.structs.replace(vgpu, holders=_merge_holders(vgpu.holders, found)) if found else vgpu
+
+
+def _merge_holders(first: Iterable[Holder], second: Iterable[Holder]) -> tuple[Holder, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def uses_of_devices(uuids: frozenset[str], uses: Iterable[PodDeviceUse], inventory: Inventory) -> list[PodDeviceUse]:

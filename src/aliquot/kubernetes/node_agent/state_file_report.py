@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aliquot.foundation.state_store import Unreadable, found_unreadable
 from aliquot.kubernetes.gpu.reasons import WarningReason
-from aliquot.metrics.agent_metrics import AgentMetrics
+from aliquot.metrics.agent_metrics import SharedMetrics
 
 PAUSE_S = 60.0
 
@@ -16,7 +16,7 @@ class StateFileReport:
     """Checks the state files in ``directories``; ``warn`` writes an event with a reason and a sentence."""
 
     def __init__(
-        self, directories: Sequence[str], metrics: AgentMetrics, warn: Callable[[WarningReason, str], Awaitable[None]]
+        self, directories: Sequence[str], metrics: SharedMetrics, warn: Callable[[WarningReason, str], Awaitable[None]]
     ) -> None:
         self._directories = directories
         self._metrics = metrics

@@ -33,7 +33,7 @@ class OpenGpus(Protocol):
         """True if the driver answered the last call."""
         ...
 
-    async def call(self, job: Callable[[Connection], T]) -> T: ...
+    async def call(self, job: Callable[[Connection], T], *, all_gpus: bool = False) -> T: ...
 
 
 def read_held_inventory(connection: Connection, uses: Sequence[PodDeviceUse]) -> Inventory:
@@ -55,12 +55,15 @@ class UsageSampler:
         on_sample: Callable[[Inventory, tuple[Usage, ...]], None],
         interval_s: float = SAMPLE_S,
         read_inventory: Callable[[Connection, Sequence[PodDeviceUse]], Inventory] = read_held_inventory,
+        *,
+        all_gpus: bool = False,
     ) -> None:
         self._hardware = hardware
         self._uses = uses
         self._on_sample = on_sample
         self._interval_s = interval_s
         self._read_inventory = read_inventory
+        self._all_gpus = all_gpus
         self._fill = _exporter()
         self._watch: UsageTracker | None = None
         self._problem = ""
@@ -81,7 +84,9 @@ class UsageSampler:
         """
         try:
             uses = await self._uses() if self._uses is not None else ()
-            found = await self._hardware.call(lambda connection: self._read_sample(connection, uses))
+            found = await self._hardware.call(
+                lambda connection: self._read_sample(connection, uses), all_gpus=self._all_gpus
+            )
             if isinstance(found, AliquotError):
                 raise found
             self._on_sample(*found)

@@ -30,6 +30,7 @@ class Driver:
     def __init__(self) -> None:
         self.opened = self.closed = 0
         self.wrong: AliquotError | None = None
+        self.all_gpus = False
         self.directory = "/nowhere"
         self.backend: Any = self
         self.nvml: Any = self
@@ -40,6 +41,9 @@ class Driver:
 
     def close(self) -> None:
         self.closed += 1
+
+    def show_all_gpus(self, on: bool) -> None:
+        self.all_gpus = on
 
     def health(self, policy: object) -> Any:
         return self
@@ -79,6 +83,58 @@ def test_a_session_that_is_worth_nothing_is_opened_again(error: AliquotError, op
 
     asyncio.run(play())
     assert (driver.opened, driver.closed) == (opened, opened)
+
+
+def test_each_job_sees_the_gpus_of_its_role_over_one_session() -> None:
+    driver, seen = Driver(), list[bool]()
+
+    async def play() -> None:
+        hardware = GpuWorker(driver.connect)
+        for all_gpus in (True, False, True):
+            await hardware.read(all_gpus=all_gpus)
+            seen.append(driver.all_gpus)
+            seen.append(await hardware.call(lambda _: driver.all_gpus, all_gpus=not all_gpus))
+        await hardware.close()
+
+    asyncio.run(play())
+    assert seen == [True, False, False, True, True, False]
+    assert driver.opened == 1
+
+
+def test_another_access_is_used_by_all_from_now_on() -> None:
+    first, second = Driver(), Driver()
+
+    async def play() -> None:
+        hardware = GpuWorker(first.connect)
+        hardware.unhealthy = frozenset({"GPU-1"})
+        await hardware.call(lambda _: None)
+        await hardware.reopen(second.connect, polls=True)
+        assert hardware.unhealthy == frozenset(), "that was of the other access"
+        await hardware.call(lambda _: None)
+        await hardware.close()
+
+    asyncio.run(play())
+    assert [(each.opened, each.closed) for each in (first, second)] == [(1, 1), (1, 1)]
+
+
+def test_an_access_that_is_expensive_is_not_polled_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.POLL_S", 0.01)
+    polled: list[bool] = []
+
+    async def play() -> None:
+        hardware = GpuWorker(Driver().connect)
+        monkeypatch.setattr(hardware, "_poll", lambda: polled.append(True))
+        await hardware.reopen(Driver().connect, polls=False)
+        watching = asyncio.create_task(hardware.watch(lambda: None))
+        await asyncio.sleep(0.1)
+        assert polled == []
+        await hardware.reopen(Driver().connect, polls=True)
+        await asyncio.sleep(0.1)
+        watching.cancel()
+        await hardware.close()
+
+    asyncio.run(play())
+    assert polled
 
 
 def test_a_hot_plugged_gpu_shows_up_after_a_while() -> None:
@@ -164,7 +220,7 @@ def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.Monk
 
     async def play() -> None:
         hardware = GpuWorker(driver.connect, hangs_s=0.2)
-        monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
+        monkeypatch.setattr(hardware, "_apply", lambda plan, report, all_gpus: driver.read())
         assert hardware.patience_s == 0.05
         applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
         await asyncio.sleep(0.4)
@@ -186,7 +242,7 @@ def test_an_apply_behind_a_call_that_hangs_is_refused_and_never_begins(monkeypat
 
     async def play() -> None:
         hardware = GpuWorker(driver.connect, hangs_s=0.3)
-        monkeypatch.setattr(hardware, "_apply", lambda plan, report: ran.append("apply"))
+        monkeypatch.setattr(hardware, "_apply", lambda plan, report, all_gpus: ran.append("apply"))
         reading = asyncio.create_task(hardware.read())
         await asyncio.sleep(0.05)
         with pytest.raises(DriverHangsError):
@@ -210,7 +266,7 @@ def test_an_agent_that_is_to_end_waits_for_as_long_as_a_call_of_the_change_may_t
 
     async def play() -> None:
         hardware = GpuWorker(driver.connect, hangs_s=0.2)
-        monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
+        monkeypatch.setattr(hardware, "_apply", lambda plan, report, all_gpus: driver.read())
         with DriverCall("nvidia-smi -r", bound_s=125):
             assert hardware.patience_s == 0.2, "a change does not wait for a read"
             applying = asyncio.create_task(hardware.apply(cast(Any, None), print))

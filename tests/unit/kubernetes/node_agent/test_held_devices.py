@@ -18,8 +18,8 @@ from aliquot.core.model.inventory import (
     VirtualFunction,
 )
 from aliquot.core.model.plan import Policy, make_plan
-from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy, with_pod_holders
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods, uses_of_devices
 
 PCI, ONE, TWO = "0000:08:00.0", "0000:08:00.4", "0000:08:00.5"
 HERE = Inventory(
@@ -45,25 +45,25 @@ POD = Holder("pod", "default/virt-launcher-vm-x", "compute")
 
 
 def test_an_mdev_by_its_uuid() -> None:
-    first, second = with_pod_holders(HERE, [use("uuid-1")]).gpus[0].vgpus
+    first, second = held_by_pods(HERE, [use("uuid-1")]).gpus[0].vgpus
     assert (first.holders, second.holders) == ((POD,), ())
 
 
 def test_a_vendor_vfio_vgpu_by_the_address_of_its_function() -> None:
-    gpu = with_pod_holders(HERE, [use(TWO)]).gpus[0]
+    gpu = held_by_pods(HERE, [use(TWO)]).gpus[0]
     assert [v.held for v in gpu.vgpus] == [False, True]
     assert gpu.virtual is not None
     assert [f.holders for f in gpu.virtual.functions] == [(), (POD,)]
 
 
 def test_a_whole_gpu_by_its_address() -> None:
-    assert with_pod_holders(HERE, [use(PCI)]).gpus[0].holders == (POD,)
+    assert held_by_pods(HERE, [use(PCI)]).gpus[0].holders == (POD,)
 
 
 def test_no_other_process_changes_and_the_fingerprint_stays() -> None:
-    assert with_pod_holders(HERE, []) is HERE
-    assert with_pod_holders(HERE, [use("other")]) == HERE
-    assert with_pod_holders(HERE, [use("uuid-1", TWO, PCI)]).fingerprint == HERE.fingerprint
+    assert held_by_pods(HERE, []) is HERE
+    assert held_by_pods(HERE, [use("other")]) == HERE
+    assert held_by_pods(HERE, [use("uuid-1", TWO, PCI)]).fingerprint == HERE.fingerprint
 
 
 def plan(*actions: DestroyVgpu | SetFunctions | SetPassthrough) -> frozenset[str]:
@@ -105,9 +105,9 @@ def ending(action: SetFunctions | SetMode | SetPassthrough | Destroy | Reset) ->
 
 
 def test_a_container_holds_the_gpu_that_kubelet_gave_it_before_it_runs_anything() -> None:
-    assert with_pod_holders(SLICED, [use("GPU-1")]).gpus[0].holders == (POD,)
-    assert with_pod_holders(SLICED, [use("GPU-1::3")]).gpus[0].holders == (POD,)
-    assert with_pod_holders(SLICED, [use("MIG-7")]).gpus[0].instances[0].held
+    assert held_by_pods(SLICED, [use("GPU-1")]).gpus[0].holders == (POD,)
+    assert held_by_pods(SLICED, [use("GPU-1::3")]).gpus[0].holders == (POD,)
+    assert held_by_pods(SLICED, [use("MIG-7")]).gpus[0].instances[0].held
 
 
 @pytest.mark.parametrize(

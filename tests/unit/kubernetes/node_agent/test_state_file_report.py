@@ -11,9 +11,8 @@ import pytest
 
 from aliquot.foundation import state_store
 from aliquot.foundation.state_store import StateFile
-from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
-from aliquot.metrics.agent_metrics import AgentMetrics
+from aliquot.metrics.agent_metrics import SharedMetrics
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -22,7 +21,7 @@ class Value(msgspec.Struct, frozen=True):
 
 def test_each_file_is_counted_and_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_store, "unreadable", {})
-    metrics, events = AgentMetrics("n1", "aliquot_agent", names.STATES), list[tuple[str, str]]()
+    metrics, events = SharedMetrics("n1"), list[tuple[str, str]]()
 
     async def warn(reason: str, sentence: str) -> None:
         events.append((reason, sentence))

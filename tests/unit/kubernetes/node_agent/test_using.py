@@ -28,7 +28,7 @@ class Gpus:
     def __init__(self) -> None:
         self.failure: Exception | None = None
 
-    async def call(self, job: Callable[[Any], Any]) -> Any:
+    async def call(self, job: Callable[[Any], Any], *, all_gpus: bool = False) -> Any:
         if self.failure is not None:
             raise self.failure
         return plain(), NOW

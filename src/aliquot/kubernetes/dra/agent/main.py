@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from aliquot.core.model import xids
 from aliquot.core.model.inventory import Inventory
 from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
-from aliquot.kubernetes.client.informer import Informer
-from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_status import ClaimStatusWriter
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
@@ -28,14 +24,13 @@ from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, DeviceState
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions, AgentRole
-from aliquot.kubernetes.node_agent.agent_run import Job, run_agent
+from aliquot.kubernetes.node_agent.agent_context import AgentContext
+from aliquot.kubernetes.node_agent.agent_run import RoleStart
 from aliquot.kubernetes.node_agent.driver_root import DriverLocation
 from aliquot.kubernetes.node_agent.event_writer import EventWriter
-from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
-from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
+from aliquot.kubernetes.node_agent.shared_parts import AgentOptions, AgentRole, Job, SharedParts
 
-ROLE = AgentRole("claim agent", "aliquot agent --claims", document.GPUS, resources="nvidia.com/")
+ROLE = AgentRole("claim agent", "--claims", document.GPUS, resources="nvidia.com/")
 
 
 class ClaimServer(Protocol):
@@ -74,31 +69,25 @@ class ClaimAgentOptions(AgentOptions, frozen=True, kw_only=True):
     driver: DraDriver
 
 
-def run(options: ClaimAgentOptions) -> int:
-    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError if the start fails."""
-    return run_agent(ClaimAgent, options)
+def start(options: ClaimAgentOptions) -> RoleStart:
+    """Return how a process gets this role."""
+    return RoleStart(ROLE, options, lambda shared: ClaimAgent(options, shared))
 
 
 class ClaimAgent:
     """The parts of a claim agent."""
 
-    def __init__(self, options: ClaimAgentOptions) -> None:
+    def __init__(self, options: ClaimAgentOptions, shared: SharedParts) -> None:
         self.options = options
         driver = options.driver
-        self.metrics = ClaimAgentMetrics(options.node_name)
-        context = self.context = AgentContext(options, ROLE, self.metrics)
-        wanted, self.remarks = xids.policy(dict(os.environ))
-        self.hardware = GpuWorker(context.connect, wanted, self.metrics.changes.record_step, driver_calls.hangs_s())
+        self.metrics = ClaimAgentMetrics(options.node_name, shared.metrics)
+        context = self.context = AgentContext(shared, ROLE, self.metrics)
         wake = context.loop.wake
-        self.node = Informer(
-            Node, lambda _: wake(), name=options.node_name, relevant_part=lambda item: item.metadata.uid, log=log
-        )
+        self.node = shared.node
+        self.node.listen(lambda _: wake(), lambda node: node.metadata.uid)
         devices = driver.devices
         self.claims = ClaimInformer(context.api, devices.naming.driver, devices.is_own_pool, wake)
         self.publisher = SlicePublisher(context.api, options.node_name, devices.naming, wake, devices.layout)
-        self.usage_sampler = UsageSampler(
-            self.hardware, context.uses, context.record_usage, sampling_interval_s(dict(os.environ))
-        )
         self.preparer: ClaimPreparer | None = None
         self._store: ClaimStore | None = None
 
@@ -107,35 +96,33 @@ class ClaimAgent:
 
         Raises OtherDriverError if another driver of this name serves the node.
         """
-        context, driver = self.context, self.options.driver
+        context, shared, driver = self.context, self.context.shared, self.options.driver
         await self._refuse_other_slices()
         store = self._store = ClaimStore(context.directories[1])
-        node = PreparedNode(self.hardware, driver.devices.find, context.boot, context.uses)
-        cdi = driver.cdi(lambda: context.driver)
+        node = PreparedNode(shared.hardware, driver.devices.find, shared.boot, context.uses)
+        cdi = driver.cdi(lambda: shared.driver)
         wake = context.loop.wake
         preparer = self.preparer = ClaimPreparer(node, store, self.claims, cdi, changed=wake, listener=self.metrics)
         await cdi.remove_others({claim.uid for claim in store.records.claims})
         await driver.server.start(preparer)
-        keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), context.boot)
+        keeper = ClaimKeeper(preparer, store, StaleClaims(context.uses), shared.boot)
         devices = driver.devices
         status = ClaimStatusWriter(context.api, self.claims, devices.naming.driver)
         slices = NodeSlices(self.node, self.claims, self.publisher, devices.choose, status, lambda: devices.health)
-        loop = ClaimAgentLoop(context.loop, self.hardware, keeper, slices, self.metrics, self._update_document)
+        loop = ClaimAgentLoop(context.loop, shared.hardware, keeper, slices, self.metrics, self._update_document)
         events = EventWriter(context.api, names.FIELD_MANAGER, self.options.node_name)
-        followed = (self.node, self.claims.claims, self.publisher.slices)
+        followed = (self.claims.claims, self.publisher.slices)
         return loop.run(), (
             *(informer.follow(context.api) for informer in followed),
-            self.hardware.watch(context.loop.wake),
-            self.usage_sampler.run(),
-            *context.reports(lambda: next(iter(self.node.items), None), events.warn),
+            *context.reports(events.warn),
         )
 
     async def close(self) -> None:
         """Stop serving, and let the change that runs end."""
         await self.options.driver.server.close()
         if self.preparer is not None:
-            await self.preparer.close(lambda: driver_calls.oldest_s() >= self.hardware.patience_s)
-        await self.usage_sampler.close()
+            hardware = self.context.shared.hardware
+            await self.preparer.close(lambda: driver_calls.oldest_s() >= hardware.patience_s)
 
     async def _refuse_other_slices(self) -> None:
         """Read the slices once, because an agent that starts must know whose they are. Raises OtherDriverError."""
@@ -147,11 +134,11 @@ class ClaimAgent:
     def _update_document(self, inventory: Inventory) -> None:
         driver = self.options.driver
         driver.server.report_health(driver.devices.health)
-        node = next(iter(self.node.items), None)
+        node = self.node.node
         if node is None:
             return
         named = msgspec.structs.replace(inventory, node=node.name)
-        runs = self.hardware.past_runs
+        runs = self.context.shared.hardware.past_runs
         usage = self.context.last_usage.current_usage(inventory, runs)
         found = document.NodeDocument(
             inventory=named,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.metrics import instruments as make
-from aliquot.metrics.agent_metrics import AgentMetrics
+from aliquot.metrics.agent_metrics import AgentMetrics, SharedMetrics
 from aliquot.metrics.snapshot import take_snapshot
 
 WORKING, WAITING = STATES = ("working", "waiting")
@@ -13,8 +13,8 @@ WORKING, WAITING = STATES = ("working", "waiting")
 class ClaimAgentMetrics(AgentMetrics):
     """Metrics that all agents share, and those of claims and ResourceSlices."""
 
-    def __init__(self, node: str) -> None:
-        super().__init__(node, "aliquot_claims", STATES)
+    def __init__(self, node: str, shared: SharedMetrics | None = None) -> None:
+        super().__init__(node, "aliquot_claims", STATES, shared)
         self._prepared = make.gauge("aliquot_claims_prepared", self.registry)
         self._lost = make.gauge("aliquot_claims_lost", self.registry)
         self._answers = make.counter("aliquot_claims_prepares_total", self.registry)

@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 
 from aliquot.cdi import api as cdi
-from aliquot.core.model import xids
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError
-from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
@@ -29,15 +27,12 @@ from aliquot.kubernetes.label_agent.agent.publisher import Publisher
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.label_agent.agent.steps import Step, WaitForEvent
-from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions, AgentRole
-from aliquot.kubernetes.node_agent.agent_run import Job, run_agent
-from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
-from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
+from aliquot.kubernetes.node_agent.agent_context import AgentContext
+from aliquot.kubernetes.node_agent.agent_run import RoleStart
+from aliquot.kubernetes.node_agent.shared_parts import AgentOptions, AgentRole, Job, SharedParts
 
-ROLE = AgentRole("label agent", "aliquot agent", document.GPUS, resources="nvidia.com/")
-
-
-VGPU_ROLE = msgspec.structs.replace(ROLE, command="aliquot agent --vgpus")
+ROLE = AgentRole("label agent", "--labels", document.GPUS, resources="nvidia.com/")
+VGPU_ROLE = msgspec.structs.replace(ROLE, command="--vgpus")
 
 
 class LabelAgentOptions(AgentOptions, frozen=True, kw_only=True):
@@ -49,49 +44,42 @@ class LabelAgentOptions(AgentOptions, frozen=True, kw_only=True):
     cdi_options: cdi.CdiOptions = cdi.CdiOptions()
 
 
-def run(options: LabelAgentOptions) -> int:
-    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError if the start fails."""
-    return run_agent(LabelAgent, options)
+def start(options: LabelAgentOptions) -> RoleStart:
+    """Return how a process gets this role."""
+    return RoleStart(ROLE, options, lambda shared: LabelAgent(options, shared))
 
 
 class LabelAgent:
     """The parts of a label agent."""
 
-    def __init__(self, options: LabelAgentOptions) -> None:
+    def __init__(self, options: LabelAgentOptions, shared: SharedParts) -> None:
         self.options = options
         setup = options.setup
-        self.metrics = LabelAgentMetrics(setup.node)
+        self.metrics = LabelAgentMetrics(setup.node, shared.metrics)
         role = VGPU_ROLE if setup.managed.for_vms else ROLE
-        context = self.context = AgentContext(options, role, self.metrics)
+        context = self.context = AgentContext(shared, role, self.metrics)
         context.document_publisher.on_held = self.metrics.record_holders
-        wanted, self.remarks = xids.policy(setup.environment)
-        self.hardware = GpuWorker(context.connect, wanted, self.metrics.changes.record_step, driver_calls.hangs_s())
         self.informer = NodeInformer(
-            context.api, setup.node, context.api.namespace, context.loop.wake, context.loop.part_ended
-        )
-        self.usage_sampler = UsageSampler(
-            self.hardware, context.uses, context.record_usage, sampling_interval_s(setup.environment)
+            context.api, shared.node, context.api.namespace, context.loop.wake, context.loop.part_ended
         )
         self.publisher: Publisher | None = None
 
     async def start(self) -> tuple[Job, Sequence[Job]]:
         """Start watching. Return the agent's loop, and the jobs that run forever beside it."""
         loop = await self._assemble()
-        reports = self.context.reports(lambda: self.informer.node, self.informer.events.warn)
-        watches = self.informer.follow_node(), self.hardware.watch(self.context.loop.wake)
-        return loop.run(), (*watches, self.usage_sampler.run(), *reports)
+        reports = self.context.reports(self.informer.events.warn)
+        return loop.run(), reports
 
     async def close(self) -> None:
         """Stop everything that ``start`` has started."""
         await self.informer.close()
-        await self.usage_sampler.close()
 
     async def _assemble(self) -> LabelAgentLoop:
-        options, context = self.options, self.context
+        options, context, shared = self.options, self.context, self.context.shared
         locks, state = context.directories
-        owner = context.lock.owner(await context.boot())
-        node = AgentNode(self.informer, self.hardware, AgentStateFile(state), owner, os.path.join(locks, "lock"))
-        observer = Observer(node, options.setup, context.uses, context.boot)
+        owner = context.lock.owner(await shared.boot())
+        node = AgentNode(self.informer, shared.hardware, AgentStateFile(state), owner, os.path.join(locks, "lock"))
+        observer = Observer(node, options.setup, context.uses, shared.boot)
         observer.last_settings = LastSettings(state)
         observer.planning = self.metrics.changes.time_plan
         publisher = self.publisher = Publisher(
@@ -103,7 +91,7 @@ class LabelAgent:
             uses=context.uses,
             owner=await self._owner(),
         )
-        host = HostServices(options.host_root, context.simulated)
+        host = HostServices(options.host_root, shared.simulated)
         executor = StepExecutor(node, publisher, host, self.metrics)
         return LabelAgentLoop(
             context.loop,
@@ -119,7 +107,8 @@ class LabelAgent:
             observer.sources(observation.settings, observation.inventory) if observation.inventory is not None else ()
         )
         context = self.context
-        node_document = build_document(observation, sources, context.pod, context.last_usage, self.hardware.past_runs)
+        past_runs = context.shared.hardware.past_runs
+        node_document = build_document(observation, sources, context.pod, context.last_usage, past_runs)
         if node_document is not None:
             context.document_publisher.update(
                 node_document, observation.uid, busy=bool(node_document.drift) and not isinstance(step, WaitForEvent)
@@ -131,7 +120,7 @@ class LabelAgent:
         options = self.options
 
         def write(inventory: Inventory) -> tuple[str, ...]:
-            driver = self.context.driver
+            driver = self.context.shared.driver
             found = msgspec.structs.replace(
                 options.cdi_options, driver_root=driver.host, local_driver_root=driver.local_root or ""
             )

@@ -8,15 +8,15 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.agent.observation import Observation
 from aliquot.metrics import instruments as make
-from aliquot.metrics.agent_metrics import AgentMetrics
+from aliquot.metrics.agent_metrics import AgentMetrics, SharedMetrics
 from aliquot.metrics.snapshot import NodeSnapshot, rules, take_snapshot
 
 
 class LabelAgentMetrics(AgentMetrics):
     """Metrics of both agents, and of this node's GPUs and instances."""
 
-    def __init__(self, node: str) -> None:
-        super().__init__(node, "aliquot_agent", names.STATES)
+    def __init__(self, node: str, shared: SharedMetrics | None = None) -> None:
+        super().__init__(node, "aliquot_agent", names.STATES, shared)
         self._gpus = make.gauge("aliquot_agent_gpus", self.registry)
         self._instances = make.gauge("aliquot_agent_instances", self.registry)
         self._invalid = make.gauge("aliquot_agent_settings_invalid", self.registry)
@@ -39,10 +39,10 @@ class LabelAgentMetrics(AgentMetrics):
 
     def record_holders(self, inventory: Inventory) -> None:
         """Add to the last observation the pods to which kubelet allocated devices: these devices are held too."""
-        snapshot = self._last
+        snapshot = self.last
         if snapshot.inventory is not None and snapshot.inventory.fingerprint == inventory.fingerprint:
             self._has_pod_holders = True
-            self._last = msgspec.structs.replace(snapshot, inventory=inventory)
+            self.last = msgspec.structs.replace(snapshot, inventory=inventory)
 
     def _snapshot(self, observation: Observation) -> NodeSnapshot:
         """Return the snapshot for the metrics page, with the request and its blockers."""
@@ -53,6 +53,6 @@ class LabelAgentMetrics(AgentMetrics):
 
     def _with_pods(self, inventory: Inventory | None) -> Inventory | None:
         """Return the inventory with the pods of kubelet's last answer, so that holders do not flap until the next."""
-        previous = self._last.inventory
+        previous = self.last.inventory
         same = inventory and previous and self._has_pod_holders and previous.fingerprint == inventory.fingerprint
         return previous if same else inventory

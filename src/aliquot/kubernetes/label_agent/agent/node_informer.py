@@ -21,6 +21,7 @@ from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.node_agent.event_writer import EventWriter
+from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 
 
@@ -29,7 +30,7 @@ class NotReadYetError(Exception):
 
 
 class NodeInformer:
-    """Informer of the node and its ConfigMaps.
+    """Informer of the node and its ConfigMaps. ``nodes`` is shared with other roles; its owner runs it.
 
     After each change, ``wake`` is called and ``changes`` is incremented. ``ended`` is called if a watch ends
     unexpectedly.
@@ -38,34 +39,24 @@ class NodeInformer:
     def __init__(
         self,
         api: Api,
-        node: str,
+        nodes: OwnNode,
         namespace: str,
         wake: Callable[[], None],
         ended: Ended = lambda _: None,
     ) -> None:
         self.api = api
-        self.name = node
+        self.name = nodes.name
         self.namespace = namespace
-        self.events = EventWriter(api, names.FIELD_MANAGER, node)
+        self.events = EventWriter(api, names.FIELD_MANAGER, nodes.name)
         self.changes = 0
-        self.nodes = Informer(
-            Node,
-            self._notify,
-            name=node,
-            relevant_part=_relevant_fields,
-            timing=DEFAULT_TIMING,
-            report=self._reporter(""),
-        )
+        self.nodes = nodes
+        nodes.listen(self._notify, _relevant_fields, self._reporter(""))
         self.followed_maps: dict[str, Informer[ConfigMap]] = {}
         self._errors: dict[str, str] = {}
         self._wake = wake
         self._ended = ended
 
     # -- reading
-
-    async def follow_node(self) -> None:
-        """Watch the node until cancelled."""
-        await self.nodes.follow(self.api)
 
     async def close(self) -> None:
         """Stop the watches of ConfigMaps."""
@@ -90,7 +81,7 @@ class NodeInformer:
 
     @property
     def node(self) -> Node | None:
-        return self.nodes.get(self.name)
+        return self.nodes.node
 
     @property
     def config_maps(self) -> dict[str, dict[str, str] | None]:

@@ -46,8 +46,7 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observ
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
 from aliquot.kubernetes.node_agent import pod_holders as holders
 from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT
-from aliquot.kubernetes.node_agent.held_devices import with_pod_holders
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
 
 Boot = Callable[[], Awaitable[str]]
 UNREAD: dict[str, FailureReason] = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
@@ -185,9 +184,9 @@ class Observer:
         kubelet_error, forced_plan, held = "", None, inventory
         if decision.touches(plan):
             uses, kubelet_error = await self._query_uses()
-            plan = self._plan(with_pod_holders(inventory, uses), request.desired, policy)
+            plan = self._plan(held_by_pods(inventory, uses), request.desired, policy)
             if plan.blocked:
-                held = with_pod_holders(inventory, await self._informer.living_uses(uses))
+                held = held_by_pods(inventory, await self._informer.living_uses(uses))
                 plan = self._plan(held, request.desired, policy)
                 forced_plan = self._plan(held, request.desired, msgspec.structs.replace(policy, held="force"))
                 if observation.holder_policy.policy == "force" and holders.blocked_by_processes_only(plan):

@@ -15,6 +15,7 @@ from aliquot.kubernetes.client.informer import Informer, InformerGroup, Key
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 
@@ -24,9 +25,11 @@ AnyInformer = Informer[Any]
 
 
 class NodeDeviceInformers(InformerGroup):
-    """The informers of a node. ``wake`` is called when an object changed."""
+    """The informers of a node. ``wake`` is called when an object changed. The owner of ``nodes`` runs it."""
 
-    def __init__(self, api: Api, node: str, wake: Callable[[], None]) -> None:
+    def __init__(self, api: Api, nodes: OwnNode, wake: Callable[[], None]) -> None:
+        node = nodes.name
+
         def changed(_: set[Key]) -> None:
             wake()
 
@@ -43,7 +46,8 @@ class NodeDeviceInformers(InformerGroup):
         self.migs = Informer(MigConfiguration, changed, is_own=is_own, log=log)
         self.functions = Informer(PCIDevice, changed, labels=labels, is_own=self._is_own_function, log=log)
         self.claims = Informer(PCIDeviceClaim, changed, is_own=is_own, log=log)
-        self.nodes = Informer(Node, changed, name=node, relevant_part=_relevant_node_fields, log=log)
+        self.nodes = nodes
+        nodes.listen(changed, _relevant_node_fields)
         self.pods = Informer(
             Pod,
             changed,
@@ -54,7 +58,7 @@ class NodeDeviceInformers(InformerGroup):
             log=log,
         )
         self.device_informers: tuple[AnyInformer, ...] = self.gpus, self.vgpus, self.migs, self.functions, self.claims
-        super().__init__(*self.device_informers, self.nodes, self.pods)
+        super().__init__(*self.device_informers, self.pods, shared=(nodes,))
 
     def _is_own_function(self, item: PCIDevice) -> bool:
         """Report whether a PCIDevice is this node's. Its status names the node, but is empty just after its
@@ -73,7 +77,7 @@ class NodeDeviceInformers(InformerGroup):
 
     @property
     def node(self) -> Node | None:
-        return next(iter(self.nodes.items), None)
+        return self.nodes.node
 
     def objects(self) -> Objects:
         """Return the current objects of this node."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,11 +9,11 @@ from aliquot.errors import Message
 from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentRole
-from aliquot.kubernetes.node_agent.agent_run import Job, run_agent
+from aliquot.kubernetes.node_agent.agent_context import AgentContext
+from aliquot.kubernetes.node_agent.agent_run import RoleStart
 from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
 from aliquot.kubernetes.node_agent.kubelet_pods import resource_uses
-from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
+from aliquot.kubernetes.node_agent.shared_parts import AgentRole, Job, SharedParts
 from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
 from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
 from aliquot.kubernetes.virtual_machines.agent.document_builder import build_document
@@ -34,30 +33,25 @@ from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVIC
 if TYPE_CHECKING:
     from aliquot.hardware.kernel_files import KernelFiles
 
-ROLE = AgentRole("VM agent", "aliquot agent --devices", document.VGPUS, all_gpus=True)
+ROLE = AgentRole("VM agent", "--devices", document.VGPUS, all_gpus=True)
 
 
-def run(options: DevicesAgentOptions) -> int:
-    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raise AliquotError if the options or the environment are
-    invalid.
-    """
-    return run_agent(DevicesAgent, options)
+def start(options: DevicesAgentOptions) -> RoleStart:
+    """Return how a process gets this role."""
+    return RoleStart(ROLE, options, lambda shared: DevicesAgent(options, shared))
 
 
 class DevicesAgent:
     """A devices agent with all its parts."""
 
-    remarks: Sequence[str] = ()
-
-    def __init__(self, options: DevicesAgentOptions) -> None:
+    def __init__(self, options: DevicesAgentOptions, shared: SharedParts) -> None:
         self.options = options
-        self.metrics = DevicesAgentMetrics(options.node_name)
-        context = self.context = AgentContext(options, ROLE, self.metrics)
+        self.metrics = DevicesAgentMetrics(options.node_name, shared.metrics)
+        context = self.context = AgentContext(shared, ROLE, self.metrics)
         loop = context.loop
-        self.informers = NodeDeviceInformers(context.api, options.node_name, loop.wake)
-        self.hardware = HostGpus(self._bus, context.connect, loop.wake)
-        self.hardware.steps = self.metrics.changes.record_step
-        self.reporter = NodeStatusReporter(self.informers)
+        self.informers = NodeDeviceInformers(context.api, shared.node, loop.wake)
+        self.gpus = HostGpus(self._bus, shared.hardware, shared.connect)
+        self.reporter = NodeStatusReporter(self.informers, reports_hangs=len(shared.roles) == 1)
         self.allocations = VmAllocationPublisher(
             context.api,
             options.node_name,
@@ -65,13 +59,6 @@ class DevicesAgent:
             uses=resource_uses(options.kubelet_dir),
             environment=launchers.environment_reader(context.api),
             ended=loop.part_ended,
-        )
-        self.usage_sampler = UsageSampler(
-            self.hardware,
-            context.uses,
-            context.record_usage,
-            sampling_interval_s(dict(os.environ)),
-            self.hardware.read_with_holders,
         )
         self.rounds = self._assemble()
         self._refusals = NewWarnings(log)
@@ -91,13 +78,13 @@ class DevicesAgent:
         context = self.context
         reconciler = Reconciler(
             self.informers,
-            self.hardware,
+            self.gpus,
             ObjectWriter(self.informers, self.reporter.report_change, self.metrics.count_write),
             self.metrics,
             locate_driver=DriverLocator(context.api, self.informers, self.options).find,
             uses=context.uses,
             plugins=context.offering,
-            boot=context.boot,
+            boot=context.shared.boot,
         )
         return DevicesAgentLoop(
             context.loop,
@@ -114,17 +101,15 @@ class DevicesAgent:
         """Start the watches. Return the agent's loop, and the jobs that run beside it."""
         self.allocations.start()
         hangs = HangReporter(self.rounds.report_hang)
-        reports = self.context.reports(lambda: self.informers.node, self.reporter.events.warn)
+        reports = self.context.reports(self.reporter.events.warn)
         return self.rounds.run(), (
             self.informers.follow(self.context.api),
             hangs.run(),
-            self.usage_sampler.run(),
             *reports,
         )
 
     async def close(self) -> None:
         """Stop what ``start`` started, also after a failure in the middle."""
-        await self.usage_sampler.close()
         await self.allocations.close()
 
     # -- callbacks of the loop
@@ -155,8 +140,8 @@ class DevicesAgent:
         await self.allocations.sync(done.view, done.objects, self.informers.pods.items)
 
     async def _offer(self, done: RoundResult) -> None:
-        groups = await self.hardware.groups(mdev_functions(done.view.inventory))
-        found = offer(done.view, done.objects, groups, self.hardware.unhealthy)
+        groups = await self.gpus.groups(mdev_functions(done.view.inventory))
+        found = offer(done.view, done.objects, groups, self.gpus.unhealthy)
         self._refusals.update(tuple(f"no VM can have {device}" for device in found.refusals))
         await self.context.offering.publish(found)
 
@@ -164,7 +149,7 @@ class DevicesAgent:
         node, context = self.informers.node, self.context
         if node is None:
             return
-        node_document = build_document(done, node.name, context.pod, context.last_usage, self.hardware.pasts)
+        node_document = build_document(done, node.name, context.pod, context.last_usage, self.gpus.pasts)
         if node_document is not None:
             context.document_publisher.update(node_document, node.metadata.uid)
         elif self.rounds.status is not None:

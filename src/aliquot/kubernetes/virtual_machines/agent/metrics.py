@@ -10,7 +10,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.metrics import instruments as make
-from aliquot.metrics.agent_metrics import AgentMetrics
+from aliquot.metrics.agent_metrics import AgentMetrics, SharedMetrics
 from aliquot.metrics.apply_metrics import REFUSED
 from aliquot.metrics.snapshot import rules, take_snapshot
 
@@ -18,8 +18,8 @@ from aliquot.metrics.snapshot import rules, take_snapshot
 class DevicesAgentMetrics(AgentMetrics):
     """The metrics that both agents share, and counts of vGPUs, writes and objects that are not ready."""
 
-    def __init__(self, node: str) -> None:
-        super().__init__(node, "aliquot_devices", get_args(node_report.DevicesState))
+    def __init__(self, node: str, shared: SharedMetrics | None = None) -> None:
+        super().__init__(node, "aliquot_devices", get_args(node_report.DevicesState), shared)
         self._writes = make.counter("aliquot_devices_writes_total", self.registry)
         self._vgpus = make.gauge("aliquot_devices_vgpus", self.registry)
         self._unmet = make.gauge("aliquot_devices_unmet", self.registry)

@@ -14,6 +14,7 @@ from aliquot.kubernetes.client.events import EventSubject, EventText, EventType,
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node
+from aliquot.kubernetes.gpu.reasons import DRIVER_HANGS
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.node_agent.event_writer import EventWriter
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
@@ -59,12 +60,18 @@ def parse(text: str | None) -> DevicesAgentStatus | None:
 
 
 class NodeStatusReporter:
-    """The reporter for the node and its objects: the node's annotation and label, and events."""
+    """The reporter for the node and its objects: the node's annotation and label, and events.
 
-    def __init__(self, informers: NodeDeviceInformers, clock: Callable[[], float] = time.time) -> None:
+    With ``reports_hangs`` False, another role of the process logs a hanging driver call and writes its event.
+    """
+
+    def __init__(
+        self, informers: NodeDeviceInformers, clock: Callable[[], float] = time.time, *, reports_hangs: bool = True
+    ) -> None:
         self.events = EventWriter(informers.api, COMPONENT, informers.name, clock)
         self._informers = informers
         self._clock = clock
+        self._reports_hangs = reports_hangs
 
     async def report_status(self, status: DevicesAgentStatus, *, driver_needed: bool | None) -> None:
         """Write the node's annotation and its label for the driver's pod, where they differ; None leaves the label
@@ -86,6 +93,9 @@ class NodeStatusReporter:
         )
         self._informers.nodes.record_write(node, written)
         if previous is not None and (previous.state, previous.reason) == (stamped.state, stamped.reason):
+            return
+        hung = stamped.reason == DRIVER_HANGS or (previous is not None and previous.reason == DRIVER_HANGS)
+        if hung and not self._reports_hangs:
             return
         log.log(30 if stamped.degraded else 20, "%s", stamped.sentence)
         event_type: EventType = "Warning" if stamped.degraded else "Normal"

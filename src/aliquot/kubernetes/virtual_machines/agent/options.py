@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.kubernetes.node_agent.agent_context import AgentOptions
+from aliquot.kubernetes.node_agent.shared_parts import AgentOptions
 
 NAMESPACE = "harvester-system"
 """The namespace of Harvester's pods and of the driver toolkit's."""

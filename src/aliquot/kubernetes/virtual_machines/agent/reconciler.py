@@ -20,8 +20,8 @@ from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu.change_report import PARTIAL, ROLLBACK_TEXT, UNDONE
 from aliquot.kubernetes.gpu.node_pods import has_ended
-from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy, with_pod_holders
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, uses_of_devices
+from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods, uses_of_devices
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, HostGpus, HostObservation
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
@@ -137,7 +137,7 @@ class Reconciler:
         inventory = found.inventory
         if inventory is not None:
             self._pod_uses = await self._query_uses()
-            inventory = with_pod_holders(inventory, self._pod_uses)
+            inventory = held_by_pods(inventory, self._pod_uses)
         return _view(msgspec.structs.replace(found, inventory=inventory), self._informers.name, await self._boot())
 
     async def _query_uses(self) -> Sequence[PodDeviceUse]:

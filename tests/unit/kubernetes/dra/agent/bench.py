@@ -161,7 +161,7 @@ class Gpus:
         )
         return await asyncio.to_thread(apply, plan, ports, report)
 
-    async def call(self, job: Callable[[Any], T]) -> T:
+    async def call(self, job: Callable[[Any], T], *, all_gpus: bool = False) -> T:
         return job(SimpleNamespace(lock=self.lock, backend=self.backend))
 
     async def boot(self) -> str:

@@ -21,7 +21,6 @@ from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.label_agent.agent.main import LabelAgent
-from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.node_agent import document_publisher as publishers
 from aliquot.kubernetes.node_agent.agent_context import AgentContext
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher, PublishPace
@@ -275,9 +274,10 @@ def test_a_driver_call_that_hangs_ends_no_look_and_is_reported_all_the_same(monk
 
     async def watch() -> None:
         showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
-        node = Node(ObjectMeta(name="n1", uid="uid"))
-        context = SimpleNamespace(document_publisher=showing, directories=(), metrics=LabelAgentMetrics("n1"))
-        reports = AgentContext.reports(cast(Any, context), lambda: node, cast(Any, None))
+        own = SimpleNamespace(node=Node(ObjectMeta(name="n1", uid="uid")))
+        shared = SimpleNamespace(node=own, jobs=lambda api, warn: ())
+        context = SimpleNamespace(document_publisher=showing, shared=shared, api=None)
+        reports = AgentContext.reports(cast(Any, context), cast(Any, None))
         tasks = [asyncio.create_task(each) for each in reports]
         showing.update(one(HELD), "uid")
         await asyncio.sleep(0.1)

@@ -42,6 +42,7 @@ from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.label_agent.agent.state_file import FILE, AgentStateFile
 from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_observations import make_observation, node
 from support.factory import with_instances
@@ -105,7 +106,7 @@ def paused() -> Node:
 
 def loop_over(first: Node, meanwhile: Callable[[NodeInformer], None], hands: Hands) -> LabelAgentLoop:
     rounds = AgentLoop()
-    informer = NodeInformer(cast(Api, None), "gpu-1", "ns", rounds.wake)
+    informer = NodeInformer(cast(Api, None), OwnNode("gpu-1"), "ns", rounds.wake)
     informer.nodes.apply(FullList((first,)))
     rounds._woken.clear()
     eyes = cast(Observer, Eyes(informer, lambda: meanwhile(informer)))
@@ -172,7 +173,7 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
             written.append("event")
 
     async def play() -> None:
-        informer = NodeInformer(cast(Api, Server()), "gpu-1", "ns", lambda: None)
+        informer = NodeInformer(cast(Api, Server()), OwnNode("gpu-1"), "ns", lambda: None)
         informer.nodes.apply(FullList((first,)))
         none: Any = None
         actor = StepExecutor(AgentNode(informer, none, none), none, none, LabelAgentMetrics("gpu-1"))
@@ -226,7 +227,7 @@ class Still:
 
 
 def observer(tmp_path: Path, first: Node) -> Observer:
-    informer = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
+    informer = NodeInformer(cast(Api, None), OwnNode("gpu-1"), "ns", lambda: None)
     informer.nodes.apply(FullList((first,)))
     place = AgentSetup("gpu-1")
     informer.follow = lambda config_maps: None  # type: ignore[method-assign]
@@ -421,8 +422,9 @@ def test_the_document_waits_while_what_it_shows_is_changed(
     seen: list[bool] = []
     monkeypatch.setattr(agent_main, "build_document", lambda *about: SimpleNamespace(drift=drift))
     showing = SimpleNamespace(update=lambda document, uid, *, busy: seen.append(busy))
-    agent: Any = SimpleNamespace(hardware=SimpleNamespace(past_runs=None))
-    agent.context = SimpleNamespace(document_publisher=showing, pod=None, last_usage=None)
+    shared = SimpleNamespace(hardware=SimpleNamespace(past_runs=None))
+    context = SimpleNamespace(document_publisher=showing, pod=None, last_usage=None, shared=shared)
+    agent: Any = SimpleNamespace(context=context)
     eyes: Any = SimpleNamespace(sources=lambda settings, inventory: ())
     agent_main.LabelAgent._update_document(agent, eyes, make_observation(REQUEST), step)
     assert seen == [busy]
@@ -465,10 +467,11 @@ def test_cdi_documents_are_written_where_they_are_not_foreign(
 
     monkeypatch.setattr(agent_main, "Publisher", publisher)
     monkeypatch.setattr(agent_main, "Observer", lambda *about: SimpleNamespace())
-    agent: Any = SimpleNamespace(options=SimpleNamespace(setup=None, cdi_dir=folder), informer=None, hardware=None)
+    agent: Any = SimpleNamespace(options=SimpleNamespace(setup=None, cdi_dir=folder), informer=None)
     agent.metrics, agent._owner, agent._cdi = LabelAgentMetrics("n"), text, lambda: "documents"
     lock = SimpleNamespace(owner=lambda boot: PauseOwner())
-    agent.context = SimpleNamespace(directories=(str(tmp_path),) * 2, lock=lock, boot=text, uses=None, offering=None)
+    agent.context = SimpleNamespace(directories=(str(tmp_path),) * 2, lock=lock, uses=None, offering=None)
+    agent.context.shared = SimpleNamespace(boot=text, hardware=None)
     with pytest.raises(MadeError) as made:
         asyncio.run(agent_main.LabelAgent._assemble(agent))
     assert made.value.args == (cdi,)

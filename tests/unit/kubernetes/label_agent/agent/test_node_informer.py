@@ -16,6 +16,7 @@ from aliquot.kubernetes.gpu.change_report import ChangeReport
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
+from aliquot.kubernetes.node_agent.own_node import OwnNode
 
 
 def node(version: int, label: str, uid: str = "u") -> Node:
@@ -49,14 +50,14 @@ class SlowAnswer:
 )
 def test_an_answer_that_comes_late_does_not_hide_a_newer_label(meanwhile: Node, seen: str) -> None:
     api = SlowAnswer(meanwhile)
-    informer = api.informer = NodeInformer(cast(Api, api), "n", "ns", lambda: None)
+    informer = api.informer = NodeInformer(cast(Api, api), OwnNode("n"), "ns", lambda: None)
     asyncio.run(informer.change(lambda marks: NodePatch({"state": "success"})))
     assert informer.marks.labels["wish"] == seen
 
 
 def test_a_heartbeat_is_no_change_and_a_label_is() -> None:
     woken: list[str] = []
-    informer = NodeInformer(cast(Api, None), "n", "ns", lambda: woken.append("up"))
+    informer = NodeInformer(cast(Api, None), OwnNode("n"), "ns", lambda: woken.append("up"))
     informer.nodes.apply(FullList((node(1, "old"),)))
     informer.nodes.apply(ObjectChanged(node(2, "old")))
     assert (informer.changes, woken) == (1, ["up"])
@@ -77,7 +78,7 @@ def config_map(name: str, version: int, text: str) -> ConfigMap:
 
 
 def test_a_config_map_is_known_once_it_was_read_and_until_it_is_followed_no_more() -> None:
-    informer = NodeInformer(cast(Api, Maps()), "n", "ns", lambda: None)
+    informer = NodeInformer(cast(Api, Maps()), OwnNode("n"), "ns", lambda: None)
 
     async def play() -> None:
         informer.follow(["a", "", "b"])
@@ -102,7 +103,7 @@ def test_each_missing_right_is_reported_once_and_one_answer_does_not_hide_anothe
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     woken: list[str] = []
-    informer = NodeInformer(cast(Api, None), "n", "ns", lambda: woken.append("up"))
+    informer = NodeInformer(cast(Api, None), OwnNode("n"), "ns", lambda: woken.append("up"))
     maps = ForbiddenError("lacks permission to list configmaps", next_step="kubectl auth can-i list configmaps")
     nodes, one, other = informer._reporter(""), informer._reporter("a"), informer._reporter("b")
     with caplog.at_level("INFO", "aliquot.agent"):
@@ -134,7 +135,7 @@ class EventApi:
 
 def test_a_failure_is_a_warning_and_everything_else_is_normal() -> None:
     api = EventApi()
-    informer = NodeInformer(cast(Api, api), "n", "ns", lambda: None)
+    informer = NodeInformer(cast(Api, api), OwnNode("n"), "ns", lambda: None)
 
     async def write() -> None:
         await informer.event(AgentStatus("failed", "Held", "held"))
