@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from aliquot.errors import UsageError
 from aliquot.metrics import instruments as make
-from aliquot.metrics.agent_metrics import AgentMetrics
+from aliquot.metrics.agent_metrics import AgentMetrics, SharedMetrics
 from aliquot.metrics.gpu_samples import GpuCollector, bus_id
 from aliquot.metrics.listen_address import parse_listen_address
 from aliquot.metrics.page import MetricsPage
@@ -193,3 +193,22 @@ def test_a_page_never_tells_a_look_that_is_over() -> None:
         metrics._record_snapshot(NodeSnapshot("n", inventory, seen), ())
         assert [v for _, v in samples(metrics.page, "aliquot_last_look_timestamp_seconds")] == [seen.at]
         metrics._record_snapshot(NodeSnapshot("n", inventory, between), ())
+
+
+class TestTheRolesOfOneProcess:
+    def test_the_gpus_are_there_once_and_what_is_blocked_adds_up(self) -> None:
+        shared = SharedMetrics("n")
+        first, second = (AgentMetrics("n", family, (), shared) for family in ("aliquot_devices", "aliquot_agent"))
+        first._record_snapshot(NodeSnapshot("n", plain(), SnapshotDetails(2.0, blocked=("HELD",))), ())
+        second._record_snapshot(NodeSnapshot("n", plain(), SnapshotDetails(1.0, (), ("HELD",), 3)), ())
+        assert len(samples(shared.page, "aliquot_gpu_info")) == len(plain().gpus)
+        assert samples(shared.page, "aliquot_wish_blocked")[0][1] == 2
+        assert samples(shared.page, "aliquot_unhealthy_devices")[0][1] == 3
+        assert samples(shared.page, "aliquot_last_look_timestamp_seconds")[0][1] == 2
+
+    def test_a_role_that_reads_nothing_hides_no_gpus(self) -> None:
+        shared = SharedMetrics("n")
+        AgentMetrics("n", "aliquot_devices", (), shared)
+        AgentMetrics("n", "aliquot_agent", (), shared)._record_snapshot(NodeSnapshot("n", plain()), ())
+        assert len(samples(shared.page, "aliquot_gpu_info")) == len(plain().gpus)
+        assert samples(shared.page, "aliquot_look_success") == [({"Hostname": "n"}, 1.0)]
