@@ -22,6 +22,7 @@ from aliquot.kubernetes.node_agent.agent_run import RoleStart
 from support.agents import MIXED, Agent
 from support.devicesagent import DevicesAgent, MakeDevices
 from system.kubelet.kubeletdouble import Container, Kubelet, Pod
+from system.kubernetes.test_dra_claims import HALF, Played
 
 A100, A2, ONE = "0000:01:00.0", "0000:02:00.0", "0000:02:00.4"
 SEVEN = [f"1g.5gb@{n}" for n in range(7)]
@@ -163,3 +164,23 @@ def test_labels_and_claims_are_refused_in_one_process(more: list[str], capsys: p
     shown = capsys.readouterr().err
     assert "--labels and --claims give the same GPUs to pods in two ways" in shown
     assert "aliquot.dev/allocation" in shown
+
+
+def test_a_claim_is_prepared_beside_vms_and_its_device_stays(agent: DevicesAgent) -> None:
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        played = Played(agent, Path(folder))
+        pods = Kubelet(Path(folder) / "kubelet")
+        pods.start()
+        try:
+            agent.arguments = ["--claims", *agent.arguments]
+            played.start()
+            assert played.prepare(played.allocate("train", HALF)).error == ""
+            agent.until(lambda: agent.one("sriovgpudevices", A100), "the GPU's object")
+            agent.set("sriovgpudevices", A100, {"enabled": True})
+            agent.until(lambda: agent.condition("sriovgpudevices", A100).get("reason") == "Held", "the refusal")
+            assert "claim default/train" in agent.condition("sriovgpudevices", A100)["message"]
+            assert agent.geometry()[0] == ["3g.20gb@4"]
+            assert "VM agent: ok\nclaim agent: " in agent.page("/readyz")[1]
+            assert agent.stop() == 0
+        finally:
+            pods.stop()
