@@ -20,8 +20,10 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.node_agent import agent_run
 from aliquot.kubernetes.node_agent.agent_run import RoleStart
 from support.agents import MIXED, Agent
+from support.cluster import StandinCluster
 from support.devicesagent import DevicesAgent, MakeDevices
 from system.kubelet.kubeletdouble import Container, Kubelet, Pod
+from system.kubernetes.test_devices_driver_pod import play
 from system.kubernetes.test_dra_claims import HALF, Played
 
 A100, A2, ONE = "0000:01:00.0", "0000:02:00.0", "0000:02:00.4"
@@ -184,3 +186,18 @@ def test_a_claim_is_prepared_beside_vms_and_its_device_stays(agent: DevicesAgent
             assert agent.stop() == 0
         finally:
             pods.stop()
+
+
+def test_both_roles_wait_for_the_drivers_pod_and_go_through_it(
+    agent: DevicesAgent, standin_cluster: StandinCluster
+) -> None:
+    play(standin_cluster, agent, files=())
+    agent.start()
+    agent.until(lambda: agent.standing().get("reason") == "DriverInstalling", "the VM role's reason")
+    agent.label(config="all-1g.5gb")
+    agent.until(lambda: Agent.status(agent).get("reason") == "NoDriver", "the label role's reason")
+    assert agent.writes() == []
+    play(standin_cluster, agent)
+    agent.until(lambda: state(agent) == ("success", "working"), "both roles to be done")
+    assert agent.geometry()[0] == SEVEN
+    assert "nvidia-smi" in {command.words[0] for command in standin_cluster.standin.execs.asked}

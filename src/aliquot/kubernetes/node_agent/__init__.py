@@ -1,1 +1,1 @@
-"""Parts that both node agents share."""
+"""Parts that the roles of a node's agent share."""
