@@ -153,7 +153,7 @@ class GpuWorker:
         return self._inventory or connection.backend.read()
 
     async def reopen(self, connect: Callable[[], Connection], *, polls: bool) -> None:
-        """Use another access to the driver from now on. What is known of the devices' health belongs to the former one.
+        """Use another access to the driver from now on. What is known of the devices' health stays known.
 
         ``polls`` is False if a poll each second through this access would cost too much. Raises DriverHangsError while
         a call through the former access hangs; the access then stays.
@@ -162,9 +162,8 @@ class GpuWorker:
         def switch() -> None:
             self._close()
             self._connect, self._polls = connect, polls
-            self._health = self._previous_health = self._inventory = None
+            self._inventory = None
             self._smi_noted = False
-            self.unhealthy = frozenset()
 
         await self._run(switch)
 

@@ -101,20 +101,20 @@ def test_each_job_sees_the_gpus_of_its_role_over_one_session() -> None:
     assert driver.opened == 1
 
 
-def test_another_access_is_used_by_all_from_now_on() -> None:
-    first, second = Driver(), Driver()
+def test_another_access_is_used_from_now_on_and_health_stays_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, adopted = Driver(), Driver(), list[object]()
+    monkeypatch.setattr(second, "adopt", adopted.append)
 
     async def play() -> None:
         hardware = GpuWorker(first.connect)
-        hardware.unhealthy = frozenset({"GPU-1"})
         await hardware.call(lambda _: None)
         await hardware.reopen(second.connect, polls=True)
-        assert hardware.unhealthy == frozenset(), "that was of the other access"
         await hardware.call(lambda _: None)
         await hardware.close()
 
     asyncio.run(play())
     assert [(each.opened, each.closed) for each in (first, second)] == [(1, 1), (1, 1)]
+    assert adopted == [first], "a device with an XID is not offered again"
 
 
 def test_an_access_that_is_expensive_is_not_polled_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
