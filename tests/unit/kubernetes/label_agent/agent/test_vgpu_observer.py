@@ -23,6 +23,7 @@ from aliquot.kubernetes.label_agent.agent.observer import Observer
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.vgpufactory import gpu, having, kind, node
 
@@ -56,7 +57,7 @@ def observe(folder: Path, inventory: Inventory | None, *uses: PodDeviceUse) -> O
     async def boot() -> str:
         return "boot-1"
 
-    informer = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
+    informer = NodeInformer(cast(Api, None), OwnNode("gpu-1"), "ns", lambda: None)
     informer.nodes.apply(FullList((Node(metadata=ObjectMeta(name="gpu-1", labels={VGPU.name: "A2-8Q"})),)))
     informer.follow = lambda config_maps: None  # type: ignore[method-assign]
     informer.living_uses = living  # type: ignore[method-assign]
