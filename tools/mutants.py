@@ -40,6 +40,7 @@ COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.p
 BRANCHES = ("tests/contract/test_driver_branches.py",)
 SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
 SLOTS = ("tests/unit/slurm/node/test_slots_beside_jobs.py",)
+RESTART = ("tests/unit/slurm/node/test_restart_gate.py",)
 DRA_COUNTERS = ("tests/laws/oracle/test_dra_counters.py",)
 DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
 DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
@@ -790,6 +791,20 @@ MUTANTS = {
         "each.start > now + MINUTES * 60 + LONGEST_S or",
         "each.start > now or",
         SLOTS,
+    ),
+    "slots-restart": Mutant(
+        "slurm slots: jobs start on other nodes before a slurmctld that restarted knows their devices",
+        "slurm/node/restart_gate.py",
+        "        if not unknown:\n",
+        "        if True:\n",
+        RESTART,
+    ),
+    "slots-restart-invalid": Mutant(
+        "slurm slots: slurmctld remembers nodes that are INVALID, and ends their jobs",
+        "slurm/node/restart_gate.py",
+        "    if any(each.invalid for each in nodes):\n",
+        "    if not nodes:\n",
+        RESTART,
     ),
     "slots-counted": Mutant(
         "slurm slots: a slot that the node counts, and no job names, is free",

@@ -90,7 +90,7 @@ class Cluster:
         if any(each.name == reservation for each in self.reserved):
             raise RefusedError("Slurm refused: Duplicate reservation name")
         flags = ("MAINT", "IGNORE_JOBS", "SPEC_NODES")
-        self.reserved.append(SlurmReservation(reservation, (node,), flags, 1000, 1000 + 60 * minutes))
+        self.reserved.append(SlurmReservation(reservation, tuple(node.split(",")), flags, 1000, 1000 + 60 * minutes))
 
     def extend_reservation(self, reservation: str) -> None:
         self._call(f"extend {reservation}")

@@ -123,12 +123,13 @@ def _controller(bed: Bed) -> None:
     until(lambda: "UP" in bed.run("scontrol", "ping").out, "slurmctld does not answer")
 
 
-def restart(bed: Bed) -> None:
-    """Write a script that restarts slurmctld as an administrator would."""
+def restart(bed: Bed, options: str = "$ALIQUOT_SLURMCTLD_OPTIONS") -> None:
+    """Write a script that restarts slurmctld as an administrator would, with options for this start alone."""
     pid = f"{bed.folder}/run/slurmctld.pid"
     script = bed.etc / "restart-slurmctld"
     script.write_text(
-        f"#!/bin/sh\nread p < {pid}\nkill $p\nwhile [ -e {pid} ]; do sleep 0.02; done\nexec slurmctld >/dev/null 2>&1\n"
+        f"#!/bin/sh\nread p < {pid}\nkill $p\nwhile [ -e {pid} ]; do sleep 0.02; done\n"
+        f"exec slurmctld {options} >/dev/null 2>&1\n"
     )
     script.chmod(0o755)
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from .applying import ended, idle, running
+from .applying import ended, idle, restart, running
 from .bed import Bed, until
 from .release import OLD
-from .slotted import SHAPE, SlotHost, adopted, openable, probe, slot_host
+from .slotted import SHAPE, SlotHost, adopted, looks, openable, probe, slot_host
+
+STEPS = (
+    "while :; do a=$(date +%s%N); srun true 2>/dev/null && echo $(($(date +%s%N) - a)) || echo failed; sleep 0.3; done"
+)
+LONGEST_S = 3.0
+"""A step that meets the restart tries again after a second; one that waits for the node, after a minute."""
 
 
 def boards(bed: Bed) -> tuple[SlotHost, SlotHost]:
@@ -53,6 +61,19 @@ def usable(host: SlotHost, layout: dict[int, str], kind: str) -> None:
     assert openable((bed.folder / "out" / job).read_text()) in [host.files(slot) for slot in layout]
 
 
+def durations(bed: Bed, job: str) -> list[float]:
+    """Return how long the steps of a job took so far, in seconds. One that failed took for ever."""
+    words = (bed.folder / "out" / job).read_text().split()
+    return [math.inf if word == "failed" else int(word) / 1e9 for word in words]
+
+
+def goes_on(bed: Bed, job: str) -> None:
+    """Assert that no step of a job failed or waits."""
+    before = len(durations(bed, job))
+    until(lambda: len(durations(bed, job)) > before + 1, f"a step of job {job} waits")
+    assert max(durations(bed, job)) < LONGEST_S
+
+
 def test_boards_that_change_in_turn_leave_each_others_jobs_alone(bed: Bed) -> None:
     hosts = boards(bed)
     jobs = [busy(host) for host in hosts]
@@ -80,8 +101,33 @@ def test_boards_that_change_at_once_leave_each_others_jobs_alone(bed: Bed) -> No
 
 
 @pytest.mark.parametrize("release", [OLD], ids=["22.05"], indirect=True)
+def test_a_restart_that_remembers_the_nodes_harms_no_step_and_no_job_that_starts(bed: Bed) -> None:
+    first, second = boards(bed)
+    kinds = {"n2": (), "n3": ("--gres=gpu:a100_7g.40gb:1",)}
+    steps = {node: bed.submit(STEPS, "-w", node, *words).out for node, words in kinds.items()}
+    until(lambda: all((bed.folder / "out" / each).exists() for each in steps.values()), "no step has run")
+    words = ("-w", "n3", "--gres=gpu:a100_7g.40gb:1")
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(first.apply, "--slots", "--gpu", "1", "--mig", "3g.20gb*2")
+        jobs = []
+        while not change.done():
+            jobs.append(bed.submit(probe(bed), *words).out)
+            time.sleep(0.5)
+    assert change.result().code == 0, change.result()
+    assert "forgot" not in change.result().err
+    ended(bed, jobs[-1])
+    for job in jobs:
+        assert looks(bed, job) == [second.files(7)], job
+        assert bed.job(job, "Restarts") == "0"
+    for job in steps.values():
+        goes_on(bed, job)
+    assert bed.ok("scontrol", "show", "reservations").startswith("No reservations")
+
+
+@pytest.mark.parametrize("release", [OLD], ids=["22.05"], indirect=True)
 def test_a_restart_that_forgets_the_nodes_is_reported(bed: Bed) -> None:
     host = adopted(bed)
+    restart(bed, options="")
     outcome = host.apply("--slots", "--gpu", "1", "--mig", "3g.20gb*2")
     assert outcome.code == 0, outcome
     assert "note: slurmctld forgot the state of n2 when it restarted" in outcome.err

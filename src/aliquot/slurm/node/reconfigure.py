@@ -63,18 +63,17 @@ def answering_nodes(context: SlurmChangeContext) -> frozenset[str]:
     return frozenset()
 
 
-def restart_controller(record: ChangeRecord) -> None:
-    """Run the command that restarts slurmctld. Raises BlockedError."""
+def restart_controller(record: ChangeRecord, options: str = "") -> None:
+    """Run the command that restarts slurmctld, which may pass on options for this start. Raises BlockedError."""
     command = record.change.settings.controller_restart
-    run_shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+    variables = {"ALIQUOT_NODE_NAME": record.name, "ALIQUOT_SLURMCTLD_OPTIONS": options}
+    run_shell(command, "--slurmctld-restart", COMMAND_S, variables)
 
 
 def report_forgotten(record: ChangeRecord, answered: frozenset[str], context: SlurmChangeContext) -> None:
     """Report the other nodes that answered before a restart of slurmctld and have no state after it.
 
-    slurmctld 22.05 forgets the states of nodes when it starts. Until their slurmds have registered, some 4 s later, it
-    refuses steps in their jobs. With the option -R it remembers, but a job that starts in that time on a node with GPUs
-    opens none of its devices (tested with 22.05.8).
+    slurmctld 22.05 forgets the states of nodes when it starts without -R (see ``restart_gate``).
     """
     try:
         now = {node.name: node.states for node in context.slurm.nodes()}

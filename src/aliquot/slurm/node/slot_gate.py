@@ -14,12 +14,15 @@ for such a job. So nothing changes while one could. Jobs of every other kind of 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import BusyError
 from aliquot.slurm.client.models import SlurmReservation
 from aliquot.slurm.node.context import SlurmChangeContext
 
+PREFIX = "aliquot-"
+"""The names of Aliquot's reservations begin with it."""
 MINUTES = 5
 """Duration of the reservation before anything changes."""
 SPARE_S = 60.0
@@ -32,7 +35,7 @@ _HELD_S = 86400
 
 def name(node: str) -> str:
     """Return the name of the reservation, one per node, so that a later change finds it."""
-    return f"aliquot-{node}"
+    return f"{PREFIX}{node}"
 
 
 def close(node: str, context: SlurmChangeContext) -> float:
@@ -69,15 +72,19 @@ def hold(node: str, closed_at: float, context: SlurmChangeContext) -> None:
         )
 
 
-def refuse_maintenance(node: str, context: SlurmChangeContext) -> None:
-    """Raise BusyError if jobs of a site's reservation for maintenance could start before the change has ended."""
+def refuse_maintenance(nodes: Collection[str], context: SlurmChangeContext) -> None:
+    """Raise BusyError if jobs of a site's reservation for maintenance could start on nodes before the change has ended.
+
+    Reservations of Aliquot are never a job's.
+    """
     now = time.time()
     for each in context.slurm.reservations():
-        harmless = each.name == name(node) or node not in each.nodes or "MAINT" not in each.flags
+        there = [node for node in nodes if node in each.nodes]
+        harmless = each.name.startswith(PREFIX) or not there or "MAINT" not in each.flags
         if harmless or each.start > now + MINUTES * 60 + LONGEST_S or 0 < each.end <= now:
             continue
         raise BusyError(
-            f"reservation {each.name} is for maintenance: its jobs could start on {node} during the change",
+            f"reservation {each.name} is for maintenance: its jobs could start on {there[0]} during the change",
             details=("A node that changes as a whole is drained first, which keeps such jobs away.",),
             next_step=f"scontrol show reservation {each.name}",
         )

@@ -12,7 +12,7 @@ from aliquot.slurm.client.errors import BusyError
 from aliquot.slurm.client.models import SlurmJob
 from aliquot.slurm.files.slot_board import changed_slots
 from aliquot.slurm.node import config_files as files
-from aliquot.slurm.node import reconfigure, slot_gate, target
+from aliquot.slurm.node import reconfigure, restart_gate, slot_gate, target
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, SlotUse
 from aliquot.slurm.node.context import SlurmChangeContext
@@ -61,7 +61,7 @@ def close_gate(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecor
     context.report(f"reserving {record.name}: no job starts on it, and running jobs go on")
     closed_at = slot_gate.close(record.name, context)
     context.sleep(SETTLE_S)
-    slot_gate.refuse_maintenance(record.name, context)
+    slot_gate.refuse_maintenance((record.name,), context)
     _wait_for_launches(record.name, context)
     used = used_slots(record.name, context)
     inventory = context.gpus.backend.read()
@@ -78,6 +78,8 @@ def update_daemons(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
 
     Raises BlockedError if a command fails. slurmd runs in any case.
     """
+    restarts, begin = not reconfigure.reads_again(record), context.now()
+    options = restart_gate.close(record.name, context) if restarts else ""
     with files.locked(record.change.settings.conf_dir):
         files.write(target.file_while_restarting(record))
     reconfigure.push_files(record, context)
@@ -85,17 +87,18 @@ def update_daemons(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
     record = replace(record, restore_point=replace(record.restore_point, slurmd_start=node.slurmd_start))
     record = replace(record, started=waiting.another_second(record, context))
     context.save(record)
-    if reconfigure.reads_again(record):
-        context.report("reconfiguring Slurm")
-        context.slurm.reconfigure()
-        waiting.wait_for_controller(context)
+    if restarts:
+        context.sleep(max(SETTLE_S - (context.now() - begin), 0.0))
+        context.report("restarting slurmctld and slurmd")
+        _restart_daemons(record, options, context)
         return record
-    context.report("restarting slurmctld and slurmd")
-    _restart_daemons(record, context)
+    context.report("reconfiguring Slurm")
+    context.slurm.reconfigure()
+    waiting.wait_for_controller(context)
     return record
 
 
-def _restart_daemons(record: ChangeRecord, context: SlurmChangeContext) -> None:
+def _restart_daemons(record: ChangeRecord, options: str, context: SlurmChangeContext) -> None:
     """Restart slurmctld while slurmd is stopped, because slurmctld drains a node that registers its previous types.
 
     slurmd does not wait for an answer of the new slurmctld, because steps of running jobs need slurmd and wait a second
@@ -105,7 +108,7 @@ def _restart_daemons(record: ChangeRecord, context: SlurmChangeContext) -> None:
     answered = reconfigure.answering_nodes(context)
     try:
         context.daemon.stop()
-        reconfigure.restart_controller(record)
+        reconfigure.restart_controller(record, options)
     except BaseException:
         with suppress(AliquotError):
             context.daemon.stop()
@@ -130,9 +133,11 @@ def verify_slots(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRec
 
 
 def open_gate(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """Let jobs start on the node again."""
+    """Let jobs start on the node again, and then on all others."""
     slot_gate.open_again(record.name, context)
     context.report(f"{record.name} takes jobs again")
+    if not reconfigure.reads_again(record):
+        restart_gate.open_again(record.name, context)
     return record
 
 

@@ -475,9 +475,9 @@ def test_a_job_whose_prolog_runs_is_waited_for(host: Host) -> None:
 def test_an_older_slurm_stops_slurmd_before_slurmctld_and_starts_it_whatever_happens(host: Host) -> None:
     host.cluster.release = Version(22, 5, 8)
     trace = host.folder / "trace"
-    settings = replace(slots(host), controller_restart=f"echo restarted > {trace}")
+    settings = replace(slots(host), controller_restart=f"echo $ALIQUOT_SLURMCTLD_OPTIONS > {trace}")
     assert host.apply("1", HALVES, settings).status == "done"
-    assert trace.exists()
+    assert trace.read_text() == "-R\n"
     assert [line.split()[0] for line in host.slurmd.log[-2:]] == ["stop", "start"]
     host.cluster.change("n1", slurmd_start=1000)
     with pytest.raises(AliquotError, match="--slurmctld-restart ended with status 3"):
@@ -513,7 +513,7 @@ def test_nodes_that_slurmctld_forgot_are_reported(
     states = {"n2": "IDLE", "n3": "ALLOCATED", "never-registered": "UNKNOWN"}
     host.cluster.records |= {name: SlurmNode(name, frozenset({state})) for name, state in states.items()}
 
-    def restart(_: ChangeRecord) -> None:
+    def restart(_: ChangeRecord, options: str) -> None:
         for name in forgets:
             host.cluster.change(name, states=frozenset({"UNKNOWN"}))
 
