@@ -16,6 +16,7 @@ from aliquot.slurm.client.models import Version
 from aliquot.slurm.files.gres_conf import GresForm, lines
 from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
 from aliquot.slurm.files.node_line import gres_value
+from aliquot.slurm.files.slot_board import ORDER_FILE
 from aliquot.slurm.gpus.gres_types import STYLES, TypeStyle
 
 from .bed import Bed
@@ -143,3 +144,13 @@ def test_a_change_is_detected_by_a_slurmd_that_starts_again(start: Start) -> Non
         shown = re.sub(r"\(S:[^)]*\)", "", node.bed.field("n1", "Gres"))
         assert sorted(shown.split(",")) == sorted(gres_value(found).split(","))
         assert node.bed.state("n1") == "IDLE"
+
+
+def test_the_order_file_of_slot_boards_hides_what_a_slurmd_would_detect(start: Start) -> None:
+    node = start("a100-sxm4-40gb*2")
+    found = offered_devices(node.site.read())
+    assert len(node.rows(found, "AutoDetect=nvml\n")) == 2
+    (node.bed.etc / ORDER_FILE).touch()
+    answer = node.bed.run("slurmd", "-G", "-N", "n1", env=node.env)
+    assert "Gres Name=gpu" not in answer.err
+    assert "Adding fake system GPU data" in answer.err

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from aliquot.slurm.check.finding import CheckInput, SlurmFinding, error, warning
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
 from aliquot.slurm.conf.gres import GresLine
 from aliquot.slurm.files.slot_board import ORDER_FILE, PAD, is_marker
 
@@ -32,13 +32,22 @@ def order(inputs: CheckInput) -> Iterator[SlurmFinding]:
             sentence = f"{ORDER_FILE} {state}: a slurmd that starts now numbers the slots of the node by type"
             fix = "write an empty file before slurmd starts again"
             found = error("SLOT_ORDER", location, sentence, fix, f": > {location.file}")
-        elif not board and inputs.order_file == "" and any(line.files for line in group.gres):
-            sentence = f"{ORDER_FILE} exists, but the node is not a slot board: slurmd numbers its devices by file"
+        elif not board and inputs.order_file == "" and (effect := _effect(inputs, group)):
+            sentence = f"{ORDER_FILE} exists, but the node is not a slot board: slurmd {effect}"
             fix = "give each kind of node its own directory, or make the node a slot board"
             found = error("SLOT_ORDER", location, sentence, fix, "aliquot slurm apply --slots")
         else:
             continue
         yield msgspec.structs.replace(found, nodes=group.names)
+
+
+def _effect(inputs: CheckInput, group: NodeGroup) -> str:
+    """Return what the order file does to nodes that are no slot boards, or ""."""
+    detect = inputs.autodetect(group.names[0])
+    gpus = group.line is not None and "gpu" in group.line.get("Gres")
+    if gpus and detect is not None and detect.value.lower() != "off":
+        return f"reads it in place of AutoDetect={detect.value}, and finds no GPU"
+    return "numbers its devices by file" if any(line.files for line in group.gres) else ""
 
 
 def pads(inputs: CheckInput) -> Iterator[SlurmFinding]:

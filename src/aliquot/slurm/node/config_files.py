@@ -32,6 +32,8 @@ from aliquot.slurm.node.slurmd import OPTIONS_FILES
 
 LOCK = ".aliquot.lock"
 """Next to the files, because hosts that share them on a file server must share the lock."""
+CACHE = "conf-cache"
+"""The directory below slurmd's spool directory to which a configless slurmd writes the files that it receives."""
 _LOCK_S = 10.0
 _OPTIONS = re.compile(r"^(?P<head>\s*SLURMD_OPTIONS\s*=)(?P<value>.*)$", re.MULTILINE)
 
@@ -60,6 +62,20 @@ def conf_of(settings: SlurmNodeSettings) -> Conf:
         first, *rest = map(str, found.diagnostics)
         raise ConfigError(first, details=tuple(rest), next_step=f"aliquot slurm check --conf-dir {settings.conf_dir}")
     return found
+
+
+def refuse_copies(settings: SlurmNodeSettings) -> None:
+    """Raise ConfigError if the files are those that a configless slurmd got: it replaces them when it starts."""
+    if os.path.basename(os.path.realpath(settings.conf_dir)) != CACHE:
+        return
+    raise ConfigError(
+        f"{settings.conf_dir} has copies of slurmctld's files: slurmd of {settings.name} replaces them when it starts",
+        details=(
+            "Name the directory that slurmctld reads, on a host that shares it.",
+            "Or give the node files of its own, and start its slurmd without --conf-server.",
+        ),
+        next_step=f"aliquot slurm apply --node-name {settings.name} --conf-dir DIR",
+    )
 
 
 def kind_of(settings: SlurmNodeSettings, found: Conf) -> NodeKind:

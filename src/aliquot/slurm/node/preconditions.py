@@ -49,6 +49,7 @@ def prepare_change(
     """
     settings = checked(change.settings)
     found = files.conf_of(settings)
+    files.refuse_copies(settings)
     settings = replace(settings, fence=files.has_fence_gres(settings, found))
     change = replace(change, settings=settings)
     kind = files.kind_of(settings, found)

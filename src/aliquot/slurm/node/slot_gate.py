@@ -14,7 +14,6 @@ for such a job. So nothing changes while one could. Jobs of every other kind of 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 
 from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import BusyError
@@ -72,7 +71,7 @@ def hold(node: str, closed_at: float, context: SlurmChangeContext) -> None:
         )
 
 
-def refuse_maintenance(nodes: Collection[str], context: SlurmChangeContext) -> None:
+def refuse_maintenance(nodes: tuple[str, ...], context: SlurmChangeContext) -> None:
     """Raise BusyError if jobs of a site's reservation for maintenance could start on nodes before the change has ended.
 
     Reservations of Aliquot are never a job's.

@@ -28,8 +28,6 @@ from aliquot.slurm.node.slot_use import used_slots
 
 _UP_STATES = ("", "UNKNOWN", "IDLE")
 """Values of ``State=`` with which a node takes jobs. A change that was interrupted may have left the last."""
-_CACHE = "conf-cache"
-"""The directory below slurmd's spool directory to which a configless slurmd writes the files that it receives."""
 
 _CONTROLLERS = "sys/fs/cgroup/cgroup.controllers"
 """A file of control groups of version 2."""
@@ -79,7 +77,7 @@ def prepare(record: ChangeRecord, inventory: Inventory, context: SlurmChangeCont
     Raises AliquotError if it is refused.
     """
     _refuse_release(record, context)
-    slot_gate.refuse_maintenance(record.name, context)
+    slot_gate.refuse_maintenance((record.name,), context)
     _refuse_order(record)
     record = replace(record, beside_jobs=True, drained=False)
     found = slot_plan(record, inventory, used_slots(record.name, context))
@@ -182,7 +180,7 @@ def _configless(settings: SlurmNodeSettings, found: Conf) -> str:
         return "--conf-server"
     spool = found.get("SlurmdSpoolDir", default="/var/spool/slurmd")
     folder = spool.replace("%n", settings.name).replace("%h", os.uname().nodename.partition(".")[0])
-    cache = os.path.join(settings.root, folder.lstrip("/"), _CACHE)
+    cache = os.path.join(settings.root, folder.lstrip("/"), files.CACHE)
     return cache if os.path.exists(os.path.join(cache, "slurm.conf")) else ""
 
 

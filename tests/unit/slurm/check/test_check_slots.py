@@ -54,6 +54,14 @@ def test_the_order_file_is_an_error_for_a_node_that_is_no_board() -> None:
     assert found.nodes == ("n1",)
 
 
+def test_the_order_file_hides_the_gpus_that_another_node_detects() -> None:
+    detects = "NodeName=n2 AutoDetect=nvml\n"
+    (found,) = findings(**about(more=detects))
+    assert (found.rule, found.nodes) == ("SLOT_ORDER", ("n2",))
+    assert found.sentence.endswith("slurmd reads it in place of AutoDetect=nvml, and finds no GPU")
+    assert [each.rule for each in findings(**about(more="NodeName=n2 AutoDetect=off\n"))] == ["COUNT_MISMATCH"]
+
+
 def test_pads_that_jobs_can_request_are_reported() -> None:
     assert rules(**about(head=f"{SLURM}TaskProlog=/x\n")) == ["warning SLOT_PADS slurm.conf"]
     assert rules(**about(head=f"{SLURM}TaskProlog=/x\nCliFilterPlugins=lua\n")) == []
