@@ -31,8 +31,8 @@ KIND = "a100_1g.5gb"
 
 def run(report: Report, group: str, release: Release, quick: bool) -> None:
     """Change two clusters in turn, one with the queue and one without."""
-    jobs, turns = (FEW, 2) if quick else (JOBS, 6)
-    for kind in KINDS[:1] if quick else KINDS:
+    jobs, turns = (FEW, 1) if quick else (JOBS, 6)
+    for kind in KINDS[1:] if quick else KINDS:
         with ExitStack() as stack:
             sides: dict[str, Changed] = {}
             for name in ("empty", "full"):

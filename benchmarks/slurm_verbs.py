@@ -26,6 +26,8 @@ from aliquot.slurm.files.node_line import gres_value
 
 TEMPLATE, LAYOUT = "dgx-a100", "1g.5gb*7"
 AT_ONCE, NODES = 20, 1000
+FEW_AT_ONCE, FEW_NODES = 4, 100
+"""For a quick run."""
 PROLOG_GOAL_MS = 150.0
 _OURS = [sys.executable, "-m", "aliquot"]
 
@@ -37,9 +39,9 @@ def run(report: Report, group: str, quick: bool) -> None:
         _typed(environment, "apply", "--gpu", "all", "--mig", LAYOUT)
         with _node(state_dir, name) as node:
             inventory = node.read()
-        _containers(report, group, environment, folder, repeats)
+        _containers(report, group, environment, folder, repeats, FEW_AT_ONCE if quick else AT_ONCE)
         _prolog(report, group, environment, folder, inventory, repeats)
-        _check(report, group, environment, folder, inventory, 1)
+        _check(report, group, environment, folder, inventory, FEW_NODES if quick else NODES)
 
 
 @contextmanager
@@ -57,7 +59,9 @@ def _typed(environment: dict[str, str], *words: str, code: int = 0) -> str:
     return done.stdout
 
 
-def _containers(report: Report, group: str, environment: dict[str, str], folder: Path, repeats: int) -> None:
+def _containers(
+    report: Report, group: str, environment: dict[str, str], folder: Path, repeats: int, at_once: int
+) -> None:
     """Measure ``docker run-args`` with an installed runtime, which is queried for the devices of its containers."""
     runtime = next((r for r in ("podman", "docker", "nerdctl") if shutil.which(r)), "")
     if not runtime:
@@ -82,13 +86,13 @@ def _containers(report: Report, group: str, environment: dict[str, str], folder:
     _report(report, group, f"{head}: one", [1e3 * t for t in took[1:]], "ms")
 
     def side_by_side() -> None:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            found.extend(pool.map(lambda _: _typed(environment, *words), range(AT_ONCE)))
+        with ThreadPoolExecutor(at_once) as pool:
+            found.extend(pool.map(lambda _: _typed(environment, *words), range(at_once)))
 
     whole = clock(side_by_side)
     devices = [next(w for w in text.split() if "nvidia.com/gpu=" in w) for text in found]
     twice = len(devices) - len(set(devices))
-    name = f"{head}: {AT_ONCE} at once, until the last has its own"
+    name = f"{head}: {at_once} at once, until the last has its own"
     report(Figure(group, name, f"{whole:.2f} s", "simulated", "none twice", at_most(twice, 0), f"{twice} given twice"))
 
 
@@ -117,38 +121,38 @@ def _prolog(
 
 
 def _check(
-    report: Report, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int
+    report: Report, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, nodes: int
 ) -> None:
     """Measure ``slurm check`` of a cluster in which every node has its own lines for 56 slices."""
     offered = offered_devices(inventory)
-    etc = _files(folder, offered)
+    etc = _files(folder, offered, nodes)
     (folder / "node.json").write_bytes(msgspec.json.encode(inventory))
     lines = sum(len((etc / name).read_text().splitlines()) for name in ("slurm.conf", "gres.conf"))
     code = digest_files([str(path) for path in etc.iterdir()])
-    report(Figure(group, f"input: files of {NODES} nodes, {lines} lines", f"sha256 {code}", "simulated"))
+    report(Figure(group, f"input: files of {nodes} nodes, {lines} lines", f"sha256 {code}", "simulated"))
     words = ["slurm", "check", "--conf-dir", str(etc), "--slurm-version", "24.11"]
-    took = [clock(lambda: _typed(environment, *words, "--files-only")) for _ in range(repeats)]
-    _report(report, group, f"`slurm check` of {NODES} nodes, files alone", took, "s")
-    every = [w for n in range(NODES) for w in ("--inventory", f"{_name(n)}={folder / 'node.json'}")]
-    took = [clock(lambda: _typed(environment, *words, *every)) for _ in range(repeats)]
-    _report(report, group, f"`slurm check` of {NODES} nodes, against the inventory of each", took, "s")
+    took = [clock(lambda: _typed(environment, *words, "--files-only"))]
+    _report(report, group, f"`slurm check` of {nodes} nodes, files alone", took, "s")
+    every = [w for n in range(nodes) for w in ("--inventory", f"{_name(n)}={folder / 'node.json'}")]
+    took = [clock(lambda: _typed(environment, *words, *every))]
+    _report(report, group, f"`slurm check` of {nodes} nodes, against the inventory of each", took, "s")
 
 
 def _name(number: int) -> str:
     return f"n{number:04d}"
 
 
-def _files(folder: Path, offered: OfferedDevices) -> Path:
+def _files(folder: Path, offered: OfferedDevices, nodes: int) -> Path:
     """Write correct files, as ``render`` and ``apply`` write them."""
     etc = folder / "etc"
     etc.mkdir()
-    names = [_name(n) for n in range(NODES)]
+    names = [_name(n) for n in range(nodes)]
     form = gres.GresForm(version=Version(24, 11))
     value = gres_value(offered)
-    nodes = [f"NodeName={n} CPUs=128 RealMemory=1000000 Gres={value} State=UNKNOWN" for n in names]
+    lines = [f"NodeName={n} CPUs=128 RealMemory=1000000 Gres={value} State=UNKNOWN" for n in names]
     conf = "ClusterName=bed\nSlurmctldHost=head\nGresTypes=gpu\nSelectType=select/cons_tres\nTaskPlugin=task/cgroup"
     conf += "\nTaskProlog=/usr/local/libexec/aliquot/task-prolog.sh"
-    (etc / "slurm.conf").write_text("\n".join([conf, *nodes, "PartitionName=all Nodes=ALL Default=YES\n"]))
+    (etc / "slurm.conf").write_text("\n".join([conf, *lines, "PartitionName=all Nodes=ALL Default=YES\n"]))
     (etc / "gres.conf").write_text("".join(f"{line}\n" for n in names for line in gres.lines(n, offered, form)))
     (etc / "cgroup.conf").write_text("ConstrainDevices=yes\n")
     return etc
