@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from aliquot.core.config.settings import STRATEGIES
-from aliquot.kubernetes.dra.model.offer import ModeChanges
+from aliquot.kubernetes.dra.model.device import ModeChanges
 from aliquot.kubernetes.dra.model.ranking import ScoreName
 
 VALUES_YAML = """\

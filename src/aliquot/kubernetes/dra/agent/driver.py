@@ -9,8 +9,8 @@ import msgspec
 from aliquot.cdi.options import CdiOptions
 from aliquot.kubernetes.dra.agent.main import DraDriver, LocateDriver
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
+from aliquot.kubernetes.dra.model.device import ModeChanges
 from aliquot.kubernetes.dra.model.naming import OWN_DRIVER, DriverNaming
-from aliquot.kubernetes.dra.model.offer import ModeChanges
 from aliquot.kubernetes.dra.model.ranking import PublishPolicy, ScoreName
 from aliquot.kubernetes.dra.plugin.claim_documents import ClaimDocuments
 from aliquot.kubernetes.dra.plugin.endpoint import DriverEndpoint, EndpointPaths

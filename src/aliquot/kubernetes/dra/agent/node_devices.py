@@ -10,11 +10,11 @@ import msgspec
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.kubernetes.dra.agent.claim_types import DeviceLocation
 from aliquot.kubernetes.dra.agent.loop import NodeOffer
-from aliquot.kubernetes.dra.model.device import DraDevice
+from aliquot.kubernetes.dra.model.device import DraDevice, ModeChanges
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.occupancy import find_occupancy
-from aliquot.kubernetes.dra.model.offer import ModeChanges, offered_devices
+from aliquot.kubernetes.dra.model.offer import offered_devices
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy, choose_devices
 from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
 from aliquot.node.holders.prepared_claims import CreatedInstance

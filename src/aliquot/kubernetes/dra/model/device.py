@@ -1,6 +1,8 @@
-"""The devices of a node as the driver offers them: whole GPUs and placements of MIG profiles."""
+"""The devices of a node as the driver offers them: whole GPUs, placements of MIG profiles, and vGPUs for VMs."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -10,7 +12,12 @@ from aliquot.kubernetes.dra.model.objects import DeviceAttribute, DeviceTaint
 
 PLACEMENT_START, PLACEMENT_SIZE = f"{OWN_DOMAIN}/placementStart", f"{OWN_DOMAIN}/placementSize"
 WARM = f"{OWN_DOMAIN}/warm"
+VGPU_TYPE = f"{OWN_DOMAIN}/vgpuType"
+"""The short name of a vGPU type, as vgpu-device-manager spells it."""
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+
+ModeChanges = Literal["never", "without-reset", "any"]
+"""Which changes of MIG mode a claim may cause. Ampere needs a reset for it, Hopper and later do not."""
 
 Place = tuple[str, int, int]
 """A placement of a node: PCI address of the GPU, profile id, first memory slice."""
@@ -23,12 +30,12 @@ class DraDevice(msgspec.Struct, frozen=True):
     gpu_uuid: str
     pci: str
     profile: str | None = None
-    """Name of the MIG profile, or None for the whole GPU."""
+    """Name of the MIG profile. None for the whole GPU and for a time-sliced vGPU."""
     profile_id: int = -1
     start: int = 0
     """First memory slice."""
     size: int = 0
-    """Memory slices. 0 for the whole GPU."""
+    """Memory slices. 0 for what is no placement."""
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, int] = {}
     """Numbers, and bytes for ``memory``."""
@@ -37,6 +44,8 @@ class DraDevice(msgspec.Struct, frozen=True):
     uses: dict[str, int] = {}
     """What the device takes from its counter set."""
     taints: tuple[DeviceTaint, ...] = ()
+    vgpu: str = ""
+    """The short name of the vGPU type. Empty for what is not a vGPU."""
 
     @property
     def place(self) -> Place:
@@ -44,7 +53,7 @@ class DraDevice(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        return self.profile is None
+        return self.profile is None and not self.vgpu
 
     @property
     def warm(self) -> bool:

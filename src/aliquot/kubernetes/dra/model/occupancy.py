@@ -14,6 +14,7 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.kubernetes.dra.model.counters import fits, taken
 from aliquot.kubernetes.dra.model.device import DraDevice, Place
 from aliquot.kubernetes.dra.model.offer import Offer
+from aliquot.kubernetes.dra.model.vm_devices import others_use
 
 
 class Occupancy(msgspec.Struct, frozen=True):
@@ -51,6 +52,11 @@ def find_occupancy(
     closed = set(unhealthy)
     no_whole: set[str] = set()
     for gpu in inventory.gpus:
+        if gpu.pci in offer.vm_gpus:
+            devices = [device for device in offer.devices if device.pci == gpu.pci]
+            if others_use(gpu, devices, allocated, keeps):
+                closed.add(gpu.pci)
+            continue
         if (gpu.pci, -1, 0) in claims:  # whatever is on it belongs to the claim
             continue
         if gpu.holders:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -20,11 +20,13 @@ from aliquot.kubernetes.dra.model.attributes import (
     whole_capacity,
 )
 from aliquot.kubernetes.dra.model.counters import family_counters
-from aliquot.kubernetes.dra.model.device import CounterSet, DraDevice
+from aliquot.kubernetes.dra.model.device import CounterSet, DraDevice, ModeChanges
 from aliquot.kubernetes.dra.model.naming import DriverNaming
+from aliquot.kubernetes.dra.model.vm_devices import vm_devices
+from aliquot.kubernetes.dra.model.vm_service import VmService, served_types
 
-ModeChanges = Literal["never", "without-reset", "any"]
-"""Which changes of MIG mode a claim may cause. Ampere needs a reset for it, Hopper and later do not."""
+NO_VMS: Mapping[str, VmService] = MappingProxyType({})
+"""No GPU serves VMs."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -38,6 +40,8 @@ class Offer(msgspec.Struct, frozen=True):
     """PCI addresses of all GPUs of the node, offered or not. They divide it into slices."""
     families: dict[str, Family] = {}
     """By PCI address, for GPUs with MIG."""
+    vm_gpus: tuple[str, ...] = ()
+    """PCI addresses of the GPUs that serve VMs."""
 
     def device(self, name: str) -> DraDevice | None:
         return next((each for each in self.devices if each.name == name), None)
@@ -49,39 +53,73 @@ def offered_devices(
     *,
     facts: Facts | None = None,
     mode_changes: ModeChanges = "without-reset",
+    vms: Mapping[str, VmService] = NO_VMS,
 ) -> Offer:
-    """Return what the node offers.
+    """Return what the node offers. ``vms`` are the GPUs that serve VMs, by PCI address.
 
     A GPU whose MIG mode is off offers its placements if a claim may enable it, and a GPU in MIG mode itself if a claim
     may disable it. One counter set excludes both at a time.
     """
-    devices: list[DraDevice] = []
-    sets: list[CounterSet] = []
-    refusals: list[str] = []
-    families: dict[str, Family] = {}
-    for gpu in sorted(inventory.gpus, key=lambda each: each.pci):
-        family = _family(inventory, gpu)
-        refusal = _refusal(gpu, family)
-        if refusal:
-            refusals.append(f"GPU {gpu.pci} is not offered: {refusal}")
-            continue
-        common = common_attributes(gpu, facts)
-        if family is None:
-            devices.append(_whole(gpu, naming, common, whole_capacity(gpu, facts, None)))
-            continue
-        families[gpu.pci] = family
-        totals = family_counters(family).totals
-        sets.append(CounterSet(naming.counter_set(gpu), gpu.pci, totals))
-        instances, whole = _modes(gpu, family, mode_changes)
-        if instances:
-            devices += _placements(gpu, family, naming, common)
-        if whole:
-            made = _whole(gpu, naming, common, whole_capacity(gpu, facts, family))
-            devices.append(msgspec.structs.replace(made, counter_set=naming.counter_set(gpu), uses=totals))
-        if not (instances and whole):
-            refusals.append(_part(gpu, instances))
-    addresses = tuple(sorted(gpu.pci for gpu in inventory.gpus))
-    return Offer(tuple(devices), tuple(sets), tuple(refusals), addresses, families)
+    made = [
+        _vm_gpu(inventory, gpu, naming, common, vms[gpu.pci], mode_changes)
+        if gpu.pci in vms
+        else _pod_gpu(inventory, gpu, naming, common, facts, mode_changes)
+        for gpu in sorted(inventory.gpus, key=lambda each: each.pci)
+        for common in (common_attributes(gpu, facts),)
+    ]
+    return Offer(
+        tuple(device for each in made for device in each.devices),
+        tuple(one for each in made for one in each.counter_sets),
+        tuple(text for each in made for text in each.refusals),
+        tuple(sorted(gpu.pci for gpu in inventory.gpus)),
+        {pci: family for each in made for pci, family in each.families.items()},
+        tuple(sorted(gpu.pci for gpu in inventory.gpus if gpu.pci in vms)),
+    )
+
+
+def _vm_gpu(
+    inventory: Inventory,
+    gpu: Gpu,
+    naming: DriverNaming,
+    common: Attributes,
+    service: VmService,
+    mode_changes: ModeChanges,
+) -> Offer:
+    """Return what a GPU offers VMs."""
+    if gpu.lost or not gpu.uuid:
+        why = "it has fallen off the bus" if gpu.lost else "another program passed it through, so its UUID is not known"
+        return Offer(refusals=(f"GPU {gpu.pci} is not offered: {why}",))
+    family = _family(inventory, gpu)
+    served = served_types(inventory, gpu, service, mode_changes)
+    devices, counters = vm_devices(gpu, served, family, naming, common)
+    families = {gpu.pci: family} if family is not None else {}
+    return Offer(devices, (counters,) if devices else (), served.refusals, families=families)
+
+
+def _pod_gpu(
+    inventory: Inventory,
+    gpu: Gpu,
+    naming: DriverNaming,
+    common: Attributes,
+    facts: Facts | None,
+    mode_changes: ModeChanges,
+) -> Offer:
+    """Return what a GPU offers pods."""
+    family = _family(inventory, gpu)
+    refusal = _refusal(gpu, family)
+    if refusal:
+        return Offer(refusals=(f"GPU {gpu.pci} is not offered: {refusal}",))
+    if family is None:
+        return Offer((_whole(gpu, naming, common, whole_capacity(gpu, facts, None)),))
+    totals = family_counters(family).totals
+    counters = CounterSet(naming.counter_set(gpu), gpu.pci, totals)
+    instances, whole = _modes(gpu, family, mode_changes)
+    devices = list(_placements(gpu, family, naming, common)) if instances else []
+    if whole:
+        made = _whole(gpu, naming, common, whole_capacity(gpu, facts, family))
+        devices.append(msgspec.structs.replace(made, counter_set=counters.name, uses=totals))
+    refusals = () if instances and whole else (_part(gpu, instances),)
+    return Offer(tuple(devices), (counters,), refusals, families={gpu.pci: family})
 
 
 def is_warm(profile: Profile, instance: GpuInstance) -> bool:

@@ -136,10 +136,10 @@ def _ranked(
         displaced = _destroyed(device, occupancy, table)
         return (not device.warm, *score(GpuRoom(table, mask), device), displaced, numbers[device.name])
 
-    by_profile: dict[str | None, list[DraDevice]] = {}
+    by_profile: dict[str, list[DraDevice]] = {}
     for device in offer.devices:
         if device.pci in group and blocking.free(device):
-            by_profile.setdefault(device.profile, []).append(device)
+            by_profile.setdefault(device.vgpu or device.profile or "", []).append(device)
     orders = (_burst_order(devices, rank, blocking, policy.per_profile) for devices in by_profile.values())
     return [[_Ranked(number, device) for number, device in enumerate(order)] for order in orders]
 
@@ -187,7 +187,7 @@ def _destroyed(device: DraDevice, occupancy: Occupancy, table: PlacementTable | 
         if pci == device.pci and table is not None and (profile_id, start) != (device.profile_id, device.start):
             profile = table.profiles.get(profile_id)
             mask = Placement(start, profile.size).mask if profile is not None else 0
-            displaced += device.whole or bool(mask & device.mask)
+            displaced += device.profile is None or bool(mask & device.mask)
     return displaced
 
 
@@ -203,6 +203,6 @@ def _profile_order(offer: Offer) -> Callable[[DraDevice], tuple[int, str]]:
     def key(device: DraDevice) -> tuple[int, str]:
         family = offer.families.get(device.pci)
         size = 1000 * device.size // family.memory_slices if family is not None and not device.whole else 1001
-        return size, device.profile or ""
+        return size, device.vgpu or device.profile or ""
 
     return key

@@ -18,6 +18,7 @@ from aliquot.kubernetes.dra.model.device import (
     PCI_BUS_ID,
     PLACEMENT_SIZE,
     PLACEMENT_START,
+    VGPU_TYPE,
     CounterSet,
     DraDevice,
 )
@@ -153,6 +154,7 @@ def read_device(device: SliceDevice) -> DraDevice:
         takes.counter_set if takes is not None else "",
         {name: _count(value) for name, value in takes.counters.items()} if takes is not None else {},
         device.taints,
+        _text(device, VGPU_TYPE),
     )
 
 

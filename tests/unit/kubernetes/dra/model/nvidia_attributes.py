@@ -26,6 +26,9 @@ ATTRIBUTES: dict[str, tuple[str, set[str]]] = {
 }
 """Type, and the devices that have it."""
 
+VFIO_ATTRIBUTES = {"type": "string", "uuid": "string", "deviceID": "string", "vendorID": "string"}
+"""Attributes of a whole GPU for a VM that others lack, or of other kind. ``iommuFDEnabled`` is not offered."""
+
 NOT_OFFERED = {"gpuModuleID", "partition1", "partition2", "partition4", "partition8"}
 """Attributes of Fabric Manager partitions, behind a feature gate."""
 

@@ -9,8 +9,9 @@ from aliquot.core.model import catalog
 from aliquot.core.model.facts import Facts, GpuFacts
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig, Vgpu, VirtualFunction
 from aliquot.kubernetes.dra.model.attributes import semantic_version
+from aliquot.kubernetes.dra.model.device import ModeChanges
 from aliquot.kubernetes.dra.model.naming import NVIDIA_DRIVER, DriverNaming
-from aliquot.kubernetes.dra.model.offer import ModeChanges, Offer, offered_devices
+from aliquot.kubernetes.dra.model.offer import Offer, offered_devices
 from support import factory
 
 NVIDIA = DriverNaming(NVIDIA_DRIVER)

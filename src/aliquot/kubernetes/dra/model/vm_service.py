@@ -1,0 +1,133 @@
+"""What a node gives VMs of a GPU, and what of it the planner can ever create there. Pure.
+
+A GPU that serves VMs offers nothing to pods: NVIDIA's vGPU host driver runs no CUDA program beside its vGPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from aliquot.core.model.actions import Reset, SetMode
+from aliquot.core.model.catalog import Family, Profile
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.rules import RuleRefusal
+from aliquot.core.planner.vgpu.placement_policies import MOST_TIME_SLICED, profile_of
+from aliquot.core.planner.vgpu.rules import find_type
+from aliquot.kubernetes.dra.model.device import ModeChanges
+
+
+class VmService(msgspec.Struct, frozen=True):
+    """What VMs may get of a GPU. The whole function is always among it."""
+
+    time_sliced: str = ""
+    """The one time-sliced vGPU type of the GPU, by full or short name. Its size is then the size of all vGPUs at a
+    time, which the driver demands and no counter can choose. Empty for none.
+    """
+    mig_backed: bool = False
+    """For each MIG profile, the vGPU type that has a GPU instance for itself."""
+
+
+class ServedTypes(msgspec.Struct, frozen=True):
+    """What the planner can create on a GPU for VMs."""
+
+    passthrough: bool = False
+    time_sliced: VgpuType | None = None
+    count: int = 0
+    """How many time-sliced vGPUs fit."""
+    mig_backed: tuple[tuple[Profile, VgpuType], ...] = ()
+    refusals: tuple[str, ...] = ()
+    """A sentence for each part of the service that is impossible."""
+
+
+def served_types(inventory: Inventory, gpu: Gpu, service: VmService, mode_changes: ModeChanges) -> ServedTypes:
+    """Ask the planner what of a service is possible on this GPU while nothing is on it."""
+    bare = _emptied(gpu)
+    node = msgspec.structs.replace(inventory, gpus=tuple(bare if g.pci == gpu.pci else g for g in inventory.gpus))
+    refusals: list[str] = []
+
+    def possible(desired: DesiredGpu, what: str) -> bool:
+        refusal = _refusal(node, desired, mode_changes)
+        if refusal:
+            refusals.append(f"GPU {gpu.pci} does not offer VMs {what}: {refusal}")
+        return not refusal
+
+    passthrough = possible(DesiredGpu(gpu.pci, None, None, passthrough=True), "the whole GPU")
+    table = inventory.vgpu_table(gpu)
+    sliced: VgpuType | None = None
+    if service.time_sliced:
+        found = find_type(table, 0, service.time_sliced, gpu.product)
+        if isinstance(found, RuleRefusal) or found.mig_backed:
+            why = found.message if isinstance(found, RuleRefusal) else "it is MIG-backed, so it is no choice of a size"
+            refusals.append(f"GPU {gpu.pci} does not offer VMs {service.time_sliced}: {why}")
+        elif possible(_sliced(gpu, found), found.short):
+            sliced = found
+    family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
+    backed: tuple[tuple[Profile, VgpuType], ...] = ()
+    if service.mig_backed and family is not None and table is not None:
+        backed = tuple(
+            (profile, each)
+            for profile, each in backed_types(family, table)
+            if possible(_backed(gpu, profile, each), each.short)
+        )
+    return ServedTypes(passthrough, sliced, _count(gpu, sliced), backed, tuple(refusals))
+
+
+def backed_types(family: Family, table: VgpuTable) -> Iterator[tuple[Profile, VgpuType]]:
+    """Yield for each profile the first type that has a GPU instance for itself, in the order of profiles.
+
+    Of types that share an instance, the scheduler could not know which one an instance has.
+    """
+    numbers = {name: profile.id for name, profile in family.by_name.items()}
+    types = [each for each in table.types if each.mig_backed and each.per_instance == 1 and each.id is not None]
+    for profile in family.profiles:
+        found = next((each for each in types if profile_of(each, numbers) == profile.id), None)
+        if found is not None:
+            yield profile, found
+
+
+def _emptied(gpu: Gpu) -> Gpu:
+    virtual = gpu.virtual
+    if virtual is not None:
+        functions = tuple(msgspec.structs.replace(each, holders=()) for each in virtual.functions)
+        virtual = msgspec.structs.replace(virtual, functions=functions)
+    return msgspec.structs.replace(gpu, holders=(), instances=(), vgpus=(), virtual=virtual)
+
+
+def _sliced(gpu: Gpu, vgpu_type: VgpuType) -> DesiredGpu:
+    return DesiredGpu(gpu.pci, False if gpu.mig.capable else None, (), vgpus=(_wanted(vgpu_type),))
+
+
+def _backed(gpu: Gpu, profile: Profile, vgpu_type: VgpuType) -> DesiredGpu:
+    instance = DesiredInstance(profile.id, profile.name, (profile.default_compute.id,))
+    return DesiredGpu(gpu.pci, True, (instance,), vgpus=(_wanted(vgpu_type),))
+
+
+def _wanted(vgpu_type: VgpuType) -> DesiredVgpu:
+    return DesiredVgpu(vgpu_type.id or 0, vgpu_type.name)
+
+
+def _refusal(node: Inventory, desired: DesiredGpu, mode_changes: ModeChanges) -> str:
+    """Return why the GPU cannot get there by a plan that a claim may run; "" if it can."""
+    made = plan(node, Desired((desired,)))
+    if made.blockers:
+        return made.blockers[0].message
+    if made.reboots:
+        return "MIG mode changes only with a reboot"
+    changes = any(isinstance(action, SetMode) for action in made.actions)
+    resets = any(isinstance(action, Reset) for action in made.actions)
+    if (changes and mode_changes == "never") or (resets and mode_changes != "any"):
+        return "MIG mode does not change"
+    return ""
+
+
+def _count(gpu: Gpu, vgpu_type: VgpuType | None) -> int:
+    """Return how many time-sliced vGPUs of a type fit. Each needs a virtual function, unless the GPU has none."""
+    if vgpu_type is None:
+        return 0
+    functions = len(gpu.virtual.addresses) if gpu.virtual is not None else 0
+    return min(vgpu_type.max, MOST_TIME_SLICED, functions or MOST_TIME_SLICED)
