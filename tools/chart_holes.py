@@ -54,6 +54,7 @@ VALUES = Values(
     dra_driver="{{ .Values.dra.driver }}",
     dra_score="{{ .Values.dra.score }}",
     dra_mode_changes="{{ .Values.dra.modeChanges }}",
+    dra_vms="{{ .Values.dra.vms }}",
     vgpu_default_config="{{ .Values.vgpuDeviceManager.config.default }}",
     extender_score="{{ .Values.dra.extender.score }}",
     extender_certificates='{{ ternary "/extender-certificate" "" (ne .Values.dra.extender.tlsSecret "") }}',

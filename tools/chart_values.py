@@ -40,6 +40,8 @@ dra:
   score: fragmentation
   # whether a claim may change the MIG mode of an idle GPU: never, without-reset (Hopper and later) or any
   modeChanges: without-reset
+  # the GPUs that serve VMs and not pods, for example all=L40S-12Q+mig-backed; docs/howto/dra.md. Empty: none
+  vms: ""
   # the controller rates nodes for kube-scheduler, whose configuration must name it; docs/howto/dra.md. A cluster with
   # 10,000 GPUs needs 170 MiB more in controller.resources
   extender:
@@ -258,6 +260,7 @@ def schema() -> dict[str, Any]:
             driver={"type": "string", "minLength": 1, "maxLength": 63},
             score={"enum": list(get_args(ScoreName))},
             modeChanges={"enum": list(get_args(ModeChanges))},
+            vms={"type": "string"},
             extender=_section(enabled=flag, score={"enum": list(get_args(ScoreName))}, tlsSecret=text),
         ),
         migManager=_manager(),

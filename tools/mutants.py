@@ -42,6 +42,8 @@ SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
 SLOTS = ("tests/unit/slurm/node/test_slots_beside_jobs.py",)
 RESTART = ("tests/unit/slurm/node/test_restart_gate.py",)
 DRA_COUNTERS = ("tests/laws/oracle/test_dra_counters.py",)
+DRA_VM_COUNTERS = ("tests/laws/oracle/test_dra_vm_counters.py",)
+VM_CLAIMS = ("tests/unit/kubernetes/dra/agent/test_vm_claims.py",)
 DRA_PUBLICATION = ("tests/unit/kubernetes/dra/model/test_publication.py",)
 DRA_WRITES = ("tests/unit/kubernetes/dra/model/test_writes.py",)
 CLAIMS = ("tests/unit/kubernetes/dra/agent/test_preparer.py",)
@@ -1114,6 +1116,41 @@ MUTANTS = {
         "scaled = any(",
         DRA_COUNTERS,
     ),
+    "dra-vm-share": Mutant(
+        "DRA: a time-sliced vGPU takes a part of one memory slice only, so MIG-backed ones fit beside it",
+        "kubernetes/dra/model/vm_devices.py",
+        "dict.fromkeys(sorted(slices), 1)",
+        "dict.fromkeys(sorted(slices)[:1], 1)",
+        DRA_VM_COUNTERS,
+    ),
+    "dra-vm-scale": Mutant(
+        "DRA: a MIG-backed vGPU takes of its memory slices what a time-sliced one takes",
+        "kubernetes/dra/model/vm_devices.py",
+        "instances = {place: scaled(uses) for",
+        "instances = {place: dict(uses) for",
+        DRA_VM_COUNTERS,
+    ),
+    "dra-vm-options": Mutant(
+        "DRA: beside a device of former options a GPU counts as free",
+        "kubernetes/dra/agent/node_devices.py",
+        "closed = self._sick | self._formerly_other(node, offer)",
+        "closed = self._sick",
+        ("tests/unit/kubernetes/dra/agent/test_node_devices.py",),
+    ),
+    "dra-vm-foreign": Mutant(
+        "claims: a vGPU that was not created for a claim is destroyed for one",
+        "kubernetes/dra/agent/vm_plan.py",
+        " or not is_own_vgpu(self._inventory, self._gpu, vgpu)",
+        "",
+        VM_CLAIMS,
+    ),
+    "dra-vm-wait": Mutant(
+        "claims: MIG-backed vGPUs of several claims are created at once, and the driver mixes them up",
+        "kubernetes/dra/agent/vm_plan.py",
+        "any(other.profile_id == target.profile_id for other in planned)",
+        "False",
+        VM_CLAIMS,
+    ),
     "dra-grace": Mutant(
         "DRA: a free device is removed as soon as its taint is written",
         "kubernetes/dra/model/publication.py",
@@ -1201,8 +1238,8 @@ MUTANTS = {
     "claims-hold": Mutant(
         "claims: a prepared ResourceClaim holds nothing for other programs",
         "node/holders/prepared_claims.py",
-        "for d in each.devices if not d.shared)",
-        "for d in each.devices if d.shared)",
+        "for d in each.devices if not d.shared and",
+        "for d in each.devices if d.shared and",
         ("tests/unit/node/holders/test_prepared_claims.py", *CLAIMS),
     ),
     "claims-foreign": Mutant(

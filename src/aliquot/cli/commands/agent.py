@@ -70,6 +70,7 @@ def _claims(args: Args) -> RoleStart:
     from aliquot.cli.dra.driver_name import driver_name
     from aliquot.kubernetes.dra.agent.driver import DriverSettings, dra_driver
     from aliquot.kubernetes.dra.agent.main import ClaimAgentOptions, start
+    from aliquot.kubernetes.dra.model.vm_service import read_vm_policy
 
     if not (args.kubelet_dir and args.cdi_dir):
         raise UsageError(
@@ -83,6 +84,7 @@ def _claims(args: Args) -> RoleStart:
         args.cdi_dir,
         args.dra_score,
         args.dra_mode_changes,
+        read_vm_policy(args.dra_vm),
     )
     pod_uid = os.environ.get("POD_UID", "")
     driver = dra_driver(settings, _cdi_options(args), pod_uid)

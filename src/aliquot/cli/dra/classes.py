@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 def run(args: Args) -> int:
     families = [find_family(name) for name in args.families or ()]
     try:
-        from aliquot.kubernetes.dra.model.device_classes import device_classes
+        from aliquot.kubernetes.dra.model.device_classes import device_classes, published_profiles, vm_classes
         from aliquot.kubernetes.dra.model.naming import DriverNaming
 
         driver = driver_name(args.dra_driver, next_step="aliquot dra classes --dra-driver gpu.aliquot.dev")
         profiles = {profile.name for family in families for profile in family.profiles}
-        profiles = profiles or _published(asyncio.run(read_slices(args.kubeconfig)), driver)
-        classes = device_classes(DriverNaming(driver), profiles, extended_resources=not args.claims_only)
+        naming = DriverNaming(driver)
+        own = () if families else _own(asyncio.run(read_slices(args.kubeconfig)), driver)
+        profiles = profiles or published_profiles(own)
+        classes = device_classes(naming, profiles, extended_resources=not args.claims_only)
+        classes += vm_classes(naming, own)
     except ModuleNotFoundError as error:
         raise missing_library(error, "agent", "dra classes") from error
     head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
@@ -36,14 +39,12 @@ def run(args: Args) -> int:
     return 0
 
 
-def _published(slices: tuple[ResourceSlice, ...], driver: str) -> set[str]:
-    """Return the profiles of the devices that a driver publishes. Raises NoSlicesError if it has no device."""
-    from aliquot.kubernetes.dra.model.device_classes import published_profiles
-
-    own = [each for each in slices if each.spec.driver == driver]
+def _own(slices: tuple[ResourceSlice, ...], driver: str) -> tuple[ResourceSlice, ...]:
+    """Return the slices of a driver. Raises NoSlicesError if they have no device."""
+    own = tuple(each for each in slices if each.spec.driver == driver)
     if not any(each.spec.devices for each in own):
         raise NoSlicesError(
             f"no resource slice of driver {driver} has a GPU, so the profiles are unknown",
             next_step="aliquot dra classes h100-80gb-sxm",
         )
-    return published_profiles(own)
+    return own

@@ -45,7 +45,8 @@ CLASSES = CliCommand(
         KUBECONFIG,
         OUTPUT,
     ),
-    text="One class for whole GPUs, one for all MIG devices, and one for each profile. A pod that requests the "
+    text="One class for whole GPUs, one for all MIG devices, and one for each profile. If the cluster publishes GPUs "
+    "for VMs, one for whole ones and one for each vGPU type. A pod that requests the "
     "resource nvidia.com/mig-1g.10gb then gets an instance through a claim that the scheduler makes. If the device "
     "plugin of a node that serves claims offers the same resource, print the classes with --claims-only.",
     examples=("aliquot dra classes", "aliquot dra classes h100-80gb-sxm --claims-only"),

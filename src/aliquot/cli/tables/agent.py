@@ -152,6 +152,14 @@ AGENT = CliCommand(
             env="DRA_MODE_CHANGES",
         ),
         CommandOption(
+            "--dra-vm",
+            help="with --claims: the GPUs that serve VMs and not pods, all or by PCI address, each with the vGPUs that "
+            "it offers: a time-sliced type, mig-backed, or both with +",
+            metavar="GPU[=VGPUS],...",
+            default="",
+            env="DRA_VM",
+        ),
+        CommandOption(
             "--driver",
             help="with --devices: where the programs of the GPU driver are; auto: in the driver pod if the node has "
             "one",

@@ -14,7 +14,7 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A holder and its devices by UUID: MIG devices, or whole GPUs including all their instances."""
+    """A holder and its devices by UUID: MIG devices, vGPUs, or whole GPUs including all their instances."""
 
     holder: Holder
     devices: tuple[str, ...]
@@ -66,7 +66,8 @@ def _by_device(claims: Iterable[Claim]) -> dict[str, list[Holder]]:
 def _gpu(gpu: Gpu, by_device: Mapping[str, Sequence[Holder]]) -> Gpu:
     on_all = by_device.get(gpu.uuid, ())
     instances = tuple(_instance(i, by_device, on_all) for i in gpu.instances)
-    return msgspec.structs.replace(gpu, instances=instances, holders=_joined(gpu.holders, on_all))
+    vgpus = tuple(msgspec.structs.replace(v, holders=_joined(v.holders, by_device.get(v.uuid, ()))) for v in gpu.vgpus)
+    return msgspec.structs.replace(gpu, instances=instances, vgpus=vgpus, holders=_joined(gpu.holders, on_all))
 
 
 def _instance(

@@ -18,6 +18,7 @@ def daemon_set(values: Values) -> Object:
         "DRA_DRIVER": values.dra_driver,
         "DRA_SCORE": values.dra_score,
         "DRA_MODE_CHANGES": values.dra_mode_changes,
+        "DRA_VM": values.dra_vms,
     }
     container = agent_container(CLAIMS, "claims", ("--claims",), variables, values, POD_UID="metadata.uid")
     return workload.daemon_set(CLAIMS, container, gpu_pod(values.claim_nodes, volumes(PATHS)), mounts(PATHS), values)

@@ -78,6 +78,7 @@ class Values(msgspec.Struct, frozen=True):
     dra_driver: str = "gpu.aliquot.dev"
     dra_score: str = "fragmentation"
     dra_mode_changes: str = "without-reset"
+    dra_vms: str = ""
     vgpu_default_config: str = ""
     """The named config of a node for VMs without the label ``nvidia.com/vgpu.config``; empty for none."""
     cdi_hook: str = "/usr/local/nvidia/toolkit/nvidia-cdi-hook"

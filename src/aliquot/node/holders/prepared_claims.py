@@ -17,6 +17,8 @@ from aliquot.foundation.callbacks import Report
 from aliquot.foundation.state_store import StateFile
 
 FILE = "prepared-claims.json"
+PASSED_THROUGH = "vfio"
+"""The kind of a whole GPU for a VM, as device classes name it too."""
 
 
 class RecordedDevice(msgspec.Struct, frozen=True):
@@ -31,12 +33,18 @@ class RecordedDevice(msgspec.Struct, frozen=True):
     profile_id: int = -1
     """-1 for a whole GPU."""
     placement: str = ""
-    """``start:size`` in memory slices; empty for a whole GPU."""
+    """``start:size`` in memory slices; empty for a whole GPU and a time-sliced vGPU."""
     uuid: str = ""
-    """The UUID of the MIG device, or of the GPU."""
+    """The UUID of the MIG device, of the vGPU, or of the GPU."""
     cdi_ids: tuple[str, ...] = ()
     shared: bool = False
     """True for admin access, which does not hold the device."""
+    vm: str = ""
+    """``vfio`` for a whole GPU for a VM, the short name of the type for a vGPU. Empty for a device of containers."""
+    function: str = ""
+    """The PCI address that a VM opens. Empty for an mdev, which has only ``uuid``."""
+    vfio_files: tuple[str, ...] = ()
+    """The files through which a VM opens the device, in the boot of the claim."""
 
 
 class RecordedClaim(msgspec.Struct, frozen=True):
@@ -89,7 +97,7 @@ def claims_in(directory: str, report: Report) -> Callable[[Sequence[Gpu]], Seque
     file = PreparedClaimFile(directory)
     reported = False
 
-    def claims(_: Sequence[Gpu]) -> Sequence[Claim]:
+    def claims(gpus: Sequence[Gpu]) -> Sequence[Claim]:
         nonlocal reported
         try:
             found = file.load().claims
@@ -99,7 +107,14 @@ def claims_in(directory: str, report: Report) -> Callable[[Sequence[Gpu]], Seque
             reported = True
             return ()
         return tuple(
-            Claim(each.holder, held) for each in found if (held := tuple(d.uuid for d in each.devices if not d.shared))
+            Claim(each.holder, held)
+            for each in found
+            if (held := tuple(d.uuid for d in each.devices if not d.shared and _is_there(d, gpus)))
         )
 
     return claims
+
+
+def _is_there(device: RecordedDevice, gpus: Sequence[Gpu]) -> bool:
+    """Report whether a claim has its device now. A GPU that a reboot took back from a VM has no holder for it."""
+    return device.vm != PASSED_THROUGH or any(gpu.uuid == device.gpu and gpu.passthrough for gpu in gpus)

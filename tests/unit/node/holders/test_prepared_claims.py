@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import support.vgpufactory as factory
+from aliquot.core.model.claims import with_claims
 from aliquot.core.planner.plan import plan
 from aliquot.errors import StorageDeniedError, StorageError
 from aliquot.node.claims import ClaimCollector, HeldBackend
@@ -38,6 +41,21 @@ def test_every_plan_keeps_the_device_of_a_claim(tmp_path: Path, shared: bool) ->
     else:
         assert [str(holder) for holder in blockers[0].holders] == ["claim team/train"]
         assert "kubectl -n team describe resourceclaim train" in str(blockers[0].next_step)
+
+
+def test_a_claim_holds_its_vgpu_and_its_gpu_while_a_vm_can_have_it(tmp_path: Path) -> None:
+    gpu = factory.having(factory.gpu("NVIDIA A2"), (factory.kind("NVIDIA A2", "4Q"), 0))
+    whole = RecordedDevice(("r",), "n-aliquot", "vm", gpu.uuid, uuid=gpu.uuid, vm="vfio")
+    vgpu = RecordedDevice(("s",), "n-aliquot", "vm-0", gpu.uuid, uuid=gpu.vgpus[0].uuid, vm="A2-4Q")
+    PreparedClaimFile(str(tmp_path)).save(ClaimRecords((RecordedClaim("u", "team", "vm", "boot", (whole, vgpu)),)))
+    claims = claims_in(str(tmp_path), lambda _: None)
+    found = with_claims(factory.node(gpu), claims((gpu,))).gpus[0]
+    assert [str(each) for each in found.vgpus[0].holders] == ["claim team/vm"]
+    assert found.holders == ()  # after a reboot no VM has the GPU, and the claim gets it again
+    bound = msgspec.structs.replace(gpu, passthrough=True, vgpus=())
+    assert [str(each) for each in with_claims(factory.node(bound), claims((bound,))).gpus[0].holders] == [
+        "claim team/vm"
+    ]
 
 
 def test_a_user_without_rights_gets_one_note_and_a_broken_disk_stops_all(

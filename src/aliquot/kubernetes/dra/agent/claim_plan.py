@@ -12,13 +12,13 @@ import msgspec
 
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
-from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.blockers import find_infeasible, holders_next_step
 from aliquot.core.planner.placement_table import PlacementTable, compiled_table
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import instance_requests
 from aliquot.errors import AliquotError, BlockedError
+from aliquot.kubernetes.dra.agent import vm_plan
 from aliquot.kubernetes.dra.agent.claim_types import (
     AllocatedClaim,
     AllocatedDevice,
@@ -27,51 +27,11 @@ from aliquot.kubernetes.dra.agent.claim_types import (
     ForeignInstanceError,
     UnknownClaimedDeviceError,
 )
+from aliquot.kubernetes.dra.agent.device_targets import DeviceTarget, VmTarget
 from aliquot.node.holders.prepared_claims import ClaimRecords, CreatedInstance, RecordedClaim, RecordedDevice
 
 _NO_OWNER = ("process", "others")
 """Kinds of holders that do not own a whole GPU: a monitoring program runs beside every owner."""
-
-
-class DeviceTarget(msgspec.Struct, frozen=True):
-    """A device that a claim must have. ``profile_id`` is -1 for the whole GPU."""
-
-    allocated: AllocatedDevice
-    gpu: Gpu
-    profile_id: int = -1
-    profile: str = ""
-    placement: Placement = Placement(0, 0)
-
-    @property
-    def whole(self) -> bool:
-        return self.profile_id < 0
-
-    @property
-    def place(self) -> str:
-        """``start:size``; empty for a whole GPU."""
-        return "" if self.whole else str(self.placement)
-
-    def overlaps(self, device: RecordedDevice) -> bool:
-        """Report whether both need the same part of a GPU."""
-        if device.gpu != self.gpu.uuid:
-            return False
-        return self.whole or not device.placement or bool(Placement.parse(device.placement).mask & self.placement.mask)
-
-    def instance_in(self, gpu: Gpu) -> GpuInstance | None:
-        """Return the instance at exactly this placement."""
-        wanted = self.profile_id, self.place
-        return next((i for i in gpu.instances if (i.profile_id, i.placement) == wanted), None)
-
-    def uuid_in(self, gpu: Gpu) -> str:
-        """Return the UUID of the device; empty if it does not exist."""
-        if self.whole:
-            return "" if gpu.mig.enabled else gpu.uuid
-        instance = self.instance_in(gpu)
-        parts = instance.compute_instances if instance else ()
-        return parts[0].uuid if len(parts) == 1 and instance and parts[0].profile == instance.profile else ""
-
-    def __str__(self) -> str:
-        return f"GPU {self.gpu.pci}" if self.whole else f"{self.profile} at {self.place} of GPU {self.gpu.pci}"
 
 
 class ClaimPlan(msgspec.Struct, frozen=True):
@@ -88,7 +48,7 @@ class ClaimPlan(msgspec.Struct, frozen=True):
             CreatedInstance(target.gpu.uuid, target.profile_id, target.place)
             for targets in self.targets.values()
             for target in targets
-            if not target.whole and target.instance_in(target.gpu) is None
+            if target.place and target.instance_in(target.gpu) is None
         )
 
 
@@ -105,20 +65,26 @@ class ClaimPlanner:
         self._desired: dict[str, DesiredGpu] = {}
 
     def plan(self, claims: Sequence[AllocatedClaim]) -> ClaimPlan:
-        """Plan all claims. A claim that is refused does not affect the others."""
+        """Plan all claims. A claim that is refused does not affect the others.
+
+        One that must wait for the next plan is neither a target nor refused.
+        """
         accepted: dict[str, tuple[DeviceTarget, ...]] = {}
         refused: dict[str, AliquotError] = {}
         for claim in claims:
             try:
-                accepted[claim.reference.uid] = self._add(claim)
+                targets = tuple(self._target(claim, device) for device in claim.devices)
+                if any(vm_plan.must_wait(target, self._targets.get(target.gpu.pci, ())) for target in targets):
+                    continue
+                self._add(claim, targets)
+                accepted[claim.reference.uid] = targets
             except AliquotError as error:
                 refused[claim.reference.uid] = error
         name = str(claims[0].reference) if len(claims) == 1 else f"{len(claims)} claims"
         return ClaimPlan(self._plan_gpus(self._desired, name), accepted, refused)
 
-    def _add(self, claim: AllocatedClaim) -> tuple[DeviceTarget, ...]:
+    def _add(self, claim: AllocatedClaim, targets: Sequence[DeviceTarget]) -> None:
         """Add one claim. Raises AliquotError; then nothing was added."""
-        targets = tuple(self._target(claim, device) for device in claim.devices)
         wanted = {pci: list(found) for pci, found in self._targets.items()}
         for target in targets:
             self._refuse_taken(claim, target, wanted.get(target.gpu.pci, ()))
@@ -145,7 +111,6 @@ class ClaimPlanner:
                 next_step="drain and reboot the node",
             )
         self._targets, self._desired = wanted, self._desired | desired
-        return targets
 
     def _plan_gpus(self, desired: Mapping[str, DesiredGpu], name: str) -> Plan:
         return plan(self._inventory, Desired(tuple(desired.values()), name=name), self._policy)
@@ -160,6 +125,8 @@ class ClaimPlanner:
                 f"for it now{lost and f': {lost}'}",
                 next_step=f"kubectl -n {claim.reference.namespace} describe resourceclaim {claim.reference.name}",
             )
+        if location.vm:
+            return vm_plan.vm_target(self._inventory, claim, device, gpu, location)
         if location.profile is None:
             return DeviceTarget(device, gpu)
         return self._instance_target(claim, device, gpu, location)
@@ -192,7 +159,7 @@ class ClaimPlanner:
             if taken and record.uid != claim.reference.uid:
                 raise _held(claim, target, (record.holder,))
         for other in beside:
-            if target.whole or other.whole or other.placement.mask & target.placement.mask:
+            if target.excludes(other):
                 raise BlockedError(
                     f"{claim.reference} has {target}, but {other} was allocated at the same time",
                     code="HELD",
@@ -201,6 +168,10 @@ class ClaimPlanner:
 
     def _desired_gpu(self, gpu: Gpu, targets: Sequence[DeviceTarget], own: set[Holder]) -> DesiredGpu:
         """Return the GPU with the targets and everything that stays beside them."""
+        for_vms = [target for target in targets if isinstance(target, VmTarget)]
+        if for_vms:
+            created = {each for each in gpu.instances if not self._is_foreign(gpu, each)}
+            return vm_plan.VmGpu(self._inventory, gpu, self._records, own, created).desired(for_vms)
         if targets[0].whole:
             users = tuple(h for h in gpu.holders if h not in own and h.kind not in _NO_OWNER)
             if users:
@@ -272,9 +243,16 @@ def _request(table: PlacementTable, target: DeviceTarget) -> DesiredInstance:
 
 
 def record(
-    claim: AllocatedClaim, targets: Sequence[DeviceTarget], inventory: Inventory, boot: str
+    claim: AllocatedClaim,
+    targets: Sequence[DeviceTarget],
+    inventory: Inventory,
+    boot: str,
+    files: Mapping[str, Sequence[str]],
 ) -> RecordedClaim | None:
-    """Return the record of a claim whose devices exist; None if one is missing."""
+    """Return the record of a claim whose devices exist; None if one is missing.
+
+    ``files`` are those that open the devices of VMs, by UUID.
+    """
     devices = []
     for target in targets:
         gpu = next((g for g in inventory.gpus if g.uuid == target.gpu.uuid), None)
@@ -282,17 +260,22 @@ def record(
         if not uuid:
             return None
         given = target.allocated
-        devices.append(
-            RecordedDevice(
-                given.requests,
-                given.pool,
-                given.device,
-                target.gpu.uuid,
-                target.profile_id,
-                target.place,
-                uuid,
-                shared=given.shared,
-            )
+        made = RecordedDevice(
+            given.requests,
+            given.pool,
+            given.device,
+            target.gpu.uuid,
+            target.profile_id,
+            target.place,
+            uuid,
+            shared=given.shared,
         )
+        if isinstance(target, VmTarget) and gpu is not None:
+            opened = files.get(uuid, ())
+            if not opened:
+                return None
+            replaced = {"vm": target.vm, "function": target.function_in(gpu), "vfio_files": opened}
+            made = msgspec.structs.replace(made, placement=target.place_in(gpu), **replaced)
+        devices.append(made)
     reference = claim.reference
     return RecordedClaim(reference.uid, reference.namespace, reference.name, boot, tuple(devices), claim.pod_claim)

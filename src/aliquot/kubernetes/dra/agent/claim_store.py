@@ -11,6 +11,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 from aliquot.node.holders.prepared_claims import (
+    PASSED_THROUGH,
     ClaimRecords,
     CreatedInstance,
     PreparedClaimFile,
@@ -97,6 +98,10 @@ def device_exists(device: RecordedDevice, inventory: Inventory) -> bool:
     gpu = next((gpu for gpu in inventory.gpus if gpu.uuid == device.gpu), None)
     if gpu is None or gpu.lost:
         return False
+    if device.vm == PASSED_THROUGH:
+        return gpu.passthrough
+    if device.vm:
+        return any(vgpu.uuid == device.uuid for vgpu in gpu.vgpus)
     parts = {
         c.uuid
         for i in gpu.instances

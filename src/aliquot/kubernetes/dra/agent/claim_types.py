@@ -58,6 +58,8 @@ class DeviceLocation(msgspec.Struct, frozen=True):
     """None for the whole GPU."""
     start: int = 0
     """The first memory slice."""
+    vm: str = ""
+    """``vfio`` for the whole GPU for a VM, the short name of the type for a vGPU. Empty for containers."""
 
 
 DeviceFinder = Callable[[Inventory, str, str], DeviceLocation | None]

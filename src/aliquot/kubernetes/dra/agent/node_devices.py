@@ -14,9 +14,11 @@ from aliquot.kubernetes.dra.model.device import DraDevice, ModeChanges
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.occupancy import find_occupancy
-from aliquot.kubernetes.dra.model.offer import offered_devices
+from aliquot.kubernetes.dra.model.offer import Offer, offered_devices
 from aliquot.kubernetes.dra.model.ranking import PublishedChoice, PublishPolicy, choose_devices
+from aliquot.kubernetes.dra.model.vm_service import VmPolicy
 from aliquot.kubernetes.dra.plugin.claim_service import DeviceState
+from aliquot.node.holders.prepared_claims import PASSED_THROUGH as VFIO
 from aliquot.node.holders.prepared_claims import CreatedInstance
 
 UNHEALTHY = "the driver reported an error of this GPU: see nvidia-smi and the kernel log (XID)"
@@ -29,7 +31,12 @@ class NodeDevices:
     """
 
     def __init__(
-        self, node: str, naming: DriverNaming, policy: PublishPolicy, mode_changes: ModeChanges = "without-reset"
+        self,
+        node: str,
+        naming: DriverNaming,
+        policy: PublishPolicy,
+        mode_changes: ModeChanges = "without-reset",
+        vms: VmPolicy | None = None,
     ) -> None:
         self.naming = naming
         self.refusals: tuple[str, ...] = ()
@@ -37,6 +44,7 @@ class NodeDevices:
         self._pool = naming.pool(node)
         self._policy = policy
         self._mode_changes: ModeChanges = mode_changes
+        self._vms = vms or VmPolicy()
         self._known: dict[str, DraDevice] = {}
         self._sick: frozenset[str] = frozenset()
 
@@ -50,10 +58,12 @@ class NodeDevices:
 
     def find(self, inventory: Inventory, pool: str, device: str) -> DeviceLocation | None:
         """Return the place of a device, whether or not it is published now; None if the node has no such device."""
-        found = offered_devices(inventory, self.naming, mode_changes="any").device(device)
+        vms = self._vms.of(inventory)
+        found = offered_devices(inventory, self.naming, mode_changes="any", vms=vms).device(device)
         if found is None or not self.is_own_pool(pool):
             return None
-        return DeviceLocation(found.gpu_uuid, found.profile, found.start)
+        kind = found.attributes["type"].string_value
+        return DeviceLocation(found.gpu_uuid, found.profile, found.start, found.vgpu or (kind if kind == VFIO else ""))
 
     def choose(self, node: NodeOffer) -> PublishedChoice:
         """Return what to publish now.
@@ -65,12 +75,27 @@ class NodeDevices:
         def stays(gpu: Gpu, instance: GpuInstance) -> bool:
             return CreatedInstance(gpu.uuid, instance.profile_id, instance.placement) not in node.created
 
-        offer = offered_devices(node.inventory, self.naming, facts=node.facts, mode_changes=self._mode_changes)
+        offer = offered_devices(
+            node.inventory,
+            self.naming,
+            facts=node.facts,
+            mode_changes=self._mode_changes,
+            vms=self._vms.of(node.inventory),
+        )
         self.refusals = offer.refusals
         self._known = {device.name: device for device in offer.devices}
         self._sick = frozenset(_unhealthy_gpus(node))
-        occupancy = find_occupancy(node.inventory, offer, node.allocated, stays, self._sick)
+        closed = self._sick | self._formerly_other(node, offer)
+        occupancy = find_occupancy(node.inventory, offer, node.allocated, stays, closed)
         return choose_devices(offer, occupancy, self._policy, node.published)
+
+    def _formerly_other(self, node: NodeOffer, offer: Offer) -> frozenset[str]:
+        """Return the GPUs of which a claim has a device that they do not offer any more, as the options changed.
+
+        Its counters are others than those of the present devices, so nothing may be allocated beside it.
+        """
+        gone = node.allocated - {device.name for device in offer.devices}
+        return frozenset(g.pci for g in node.inventory.gpus if any(self.naming.names(g, name) for name in gone))
 
     @property
     def health(self) -> dict[tuple[str, str], DeviceState]:

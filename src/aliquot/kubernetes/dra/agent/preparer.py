@@ -19,10 +19,11 @@ from aliquot.errors import AliquotError, BlockedError, LockedError, StalePlanErr
 from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiUnavailableError
-from aliquot.kubernetes.dra.agent import claim_plan
-from aliquot.kubernetes.dra.agent.claim_plan import ClaimPlan, ClaimPlanner, DeviceTarget
+from aliquot.kubernetes.dra.agent import claim_plan, vm_files
+from aliquot.kubernetes.dra.agent.claim_plan import ClaimPlan, ClaimPlanner
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore, allocation_of, exists
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, ClaimSource
+from aliquot.kubernetes.dra.agent.device_targets import DeviceTarget
 from aliquot.kubernetes.dra.agent.prepare_ports import CdiNames, PreparedNode, PrepareListener
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim, PreparedDevice
 from aliquot.kubernetes.node_agent.pod_holders import held_by_pods
@@ -214,7 +215,7 @@ class ClaimPreparer:
         while (left := [each for each in batch if not each.done.done()]) and reads < MOST_READS:
             try:
                 await self._attempt(left)
-                reads += 1
+                reads = 0 if any(each.done.done() for each in left) else reads + 1
             except StalePlanError:
                 reads += 1
             except LockedError as error:
@@ -271,10 +272,13 @@ class ClaimPreparer:
     ) -> None:
         """Record claims, then answer those whose devices still exist under the node's lock. Raises LockedError."""
         boot = await self._node.boot()
+        files = await vm_files.read_files(
+            [t for each in targets.values() for t in each], inventory, self._node.hardware
+        )
         before = [c for c in self._store.records.claims if c.uid in targets]
         records: dict[str, RecordedClaim] = {}
         for each in accepted:
-            made = claim_plan.record(each.claim, targets[each.claim.reference.uid], inventory, boot)
+            made = claim_plan.record(each.claim, targets[each.claim.reference.uid], inventory, boot, files)
             if made is not None:
                 records[made.uid] = await self._cdi.write(made, inventory)
         gone = set(records)

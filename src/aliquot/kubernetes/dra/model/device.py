@@ -35,7 +35,7 @@ class DraDevice(msgspec.Struct, frozen=True):
     start: int = 0
     """First memory slice."""
     size: int = 0
-    """Memory slices. 0 for what is no placement."""
+    """Memory slices. 0 for the whole GPU and a time-sliced vGPU."""
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, int] = {}
     """Numbers, and bytes for ``memory``."""

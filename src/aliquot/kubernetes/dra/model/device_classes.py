@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.kubernetes.client.object_base import ObjectMeta
-from aliquot.kubernetes.dra.model.naming import DriverNaming
+from aliquot.kubernetes.dra.model.device import VGPU_TYPE
+from aliquot.kubernetes.dra.model.naming import DriverNaming, label_word
 from aliquot.kubernetes.dra.model.objects import (
     CelSelector,
+    DeviceAttribute,
     DeviceClass,
     DeviceClassSpec,
     DeviceSelector,
@@ -34,6 +36,28 @@ def device_classes(
         _class(f"mig.{naming.parent_class}", naming, "mig"),
         *(profile_class(naming, profile, extended_resources=extended_resources) for profile in sorted(set(profiles))),
     )
+
+
+def vm_classes(naming: DriverNaming, slices: Iterable[ResourceSlice]) -> tuple[DeviceClass, ...]:
+    """Return the classes for what slices publish for VMs: whole GPUs, and one class for each vGPU type.
+
+    That of whole GPUs has the name of NVIDIA's, ``vfio.gpu.nvidia.com``. KubeVirt takes claims only, so none has a
+    resource.
+    """
+    attributes = [device.attributes for each in slices for device in each.spec.devices]
+    types = {each[VGPU_TYPE].string_value or "" for each in attributes if VGPU_TYPE in each}
+    whole = any(each.get("type") == DeviceAttribute(string_value="vfio") for each in attributes)
+    return (
+        *((_class(f"vfio.{naming.driver}", naming, "vfio"),) if whole else ()),
+        *(vgpu_class(naming, each) for each in sorted(types)),
+    )
+
+
+def vgpu_class(naming: DriverNaming, vgpu_type: str) -> DeviceClass:
+    """Return the class of a vGPU type by its short name: ``vgpu-l40s-12q.nvidia.com`` for ``L40S-12Q``."""
+    domain, _, attribute = VGPU_TYPE.partition("/")
+    term = f"device.attributes['{domain}'].{attribute} == '{vgpu_type}'"
+    return _class(f"vgpu-{label_word(vgpu_type)}.{naming.parent_class}", naming, "vgpu", term=term)
 
 
 def preferred_class(classes: Iterable[DeviceClass]) -> DeviceClass:
@@ -60,12 +84,18 @@ def published_profiles(slices: Iterable[ResourceSlice]) -> set[str]:
 
 
 def _class(
-    name: str, naming: DriverNaming, kind: str, profile: str | None = None, resource: str | None = None
+    name: str,
+    naming: DriverNaming,
+    kind: str,
+    profile: str | None = None,
+    resource: str | None = None,
+    term: str = "",
 ) -> DeviceClass:
     # A selector that reads a missing attribute is an error, so the driver is compared first.
     own = f"device.attributes['{naming.driver}']"
     terms = [f"device.driver == '{naming.driver}'", f"{own}.type == '{kind}'"]
     if profile is not None:
         terms.append(f"{own}.profile == '{profile}'")
+    terms += [term] if term else []
     selector = DeviceSelector(CelSelector(" && ".join(terms)))
     return DeviceClass(ObjectMeta(name=name), DeviceClassSpec((selector,), resource))

@@ -6,10 +6,10 @@ The kinds are those of ``resource.nvidia.com/v1beta1``:
 - Time slicing is accepted for a GPU with the interval ``Default``, which the driver has anyway. Others are refused.
 - Time slicing of a MIG device is accepted. It has no settings: the containers of a claim share their device.
 - MPS is refused, since no MPS control daemon is started. A MIG profile divides the GPU instead.
-- ``VfioDeviceConfig`` is refused, since no claim passes a device through. So is every other kind or version.
+- ``VfioDeviceConfig`` is accepted without settings. Every other kind or version is refused.
 
-A ``GpuConfig`` for a MIG device, or a ``MigDeviceConfig`` for a whole GPU, is refused if it is from a claim. From a
-device class, it is ignored for devices of the other kind.
+A ``GpuConfig`` for a MIG device, a ``MigDeviceConfig`` for a whole GPU, or a ``VfioDeviceConfig`` for anything but a
+whole GPU for a VM is refused if it is from a claim. From a device class, it is ignored for devices of the other kind.
 
 Source: kubernetes-sigs/dra-driver-nvidia-gpu 9593204, api/nvidia.com/resource/v1beta1.
 """
@@ -94,7 +94,7 @@ def _config_refusals(
         yield _invalid(f"{where} is {kind!r} of {version!r}, not {_GPU} or {_MIG} of {NVIDIA_API}")
         return
     if kind == _VFIO:
-        yield _invalid(f"{where} is a {_VFIO}, and no device is passed through by a claim")
+        yield from _vfio_refusals(where, found, results if source == "FromClaim" else ())
         return
     unknown = sorted(str(name) for name in found.keys() - _FIELDS)
     if unknown:
@@ -105,6 +105,18 @@ def _config_refusals(
     sharing = found.get("sharing")
     if sharing is not None:
         yield from _sharing_refusals(f"{where}.sharing", sharing, str(kind))
+
+
+def _vfio_refusals(
+    where: str, found: Mapping[str, object], results: Sequence[AllocationResult]
+) -> Iterator[AliquotError]:
+    """Refuse settings of a whole GPU for a VM: it has none, and nothing else is passed through."""
+    unknown = sorted(str(name) for name in found.keys() - {"apiVersion", "kind"})
+    if unknown:
+        yield _invalid(f"{where} has unknown fields: {', '.join(unknown)}")
+    for result in results:
+        if not result.device.endswith("-vfio"):
+            yield _invalid(f"{where} is a {_VFIO}, but request {result.request} has device {result.device}")
 
 
 def _sharing_refusals(where: str, sharing: object, kind: str) -> Iterator[AliquotError]:

@@ -45,15 +45,10 @@ class DriverNaming(msgspec.Struct, frozen=True):
     def instance(self, gpu: Gpu, profile: Profile, start: int) -> str:
         return f"{self.whole(gpu)}-mig-{label_word(profile.name.replace('.', ''))}-{profile.id}-{start}"
 
-    def vm_device(self, gpu: Gpu, *parts: str | int) -> str:
-        """Return the name of a device for VMs: by PCI address, as a GPU that is passed through has no minor number."""
-        words = [gpu.pci.replace(":", "-").replace(".", "-"), *(label_word(str(part)) for part in parts)]
-        return "-".join(("vm", *words))
-
     def names(self, gpu: Gpu, device: str) -> bool:
         """Report whether a device has a name of this GPU, whether or not the GPU offers it now."""
         whole = self.whole(gpu)
-        return device == whole or device.startswith((f"{whole}-", f"{self.vm_device(gpu)}-"))
+        return device == whole or device.startswith((f"{whole}-", f"{vm_device_name(gpu)}-"))
 
     def counter_set(self, gpu: Gpu) -> str:
         return f"{self.whole(gpu)}-counter-set"
@@ -62,6 +57,12 @@ class DriverNaming(msgspec.Struct, frozen=True):
     def parent_class(self) -> str:
         """The domain of the device classes: ``nvidia.com`` of ``gpu.nvidia.com``."""
         return self.driver.partition(".")[2]
+
+
+def vm_device_name(gpu: Gpu, *parts: str | int) -> str:
+    """Return the name of a device for VMs: by PCI address, as a GPU that is passed through has no minor number."""
+    words = [gpu.pci.replace(":", "-").replace(".", "-"), *(label_word(str(part)) for part in parts)]
+    return "-".join(("vm", *words))
 
 
 def label_word(text: str) -> str:

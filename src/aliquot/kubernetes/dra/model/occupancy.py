@@ -6,15 +6,15 @@ published. That is exact: instances are legal together if each two of them are, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.core.model.inventory import Inventory
 from aliquot.kubernetes.dra.model.counters import fits, taken
 from aliquot.kubernetes.dra.model.device import DraDevice, Place
 from aliquot.kubernetes.dra.model.offer import Offer
-from aliquot.kubernetes.dra.model.vm_devices import others_use
+from aliquot.kubernetes.dra.model.vm_devices import KeepsInstance, others_use
 
 
 class Occupancy(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ def find_occupancy(
     inventory: Inventory,
     offer: Offer,
     allocated: Collection[str],
-    keeps: Callable[[Gpu, GpuInstance], bool] = lambda gpu, instance: False,
+    keeps: KeepsInstance = lambda gpu, instance: False,
     unhealthy: Collection[str] = (),
 ) -> Occupancy:
     """Return what is taken. ``keeps`` reports whether an idle instance must stay. Nothing is free on ``unhealthy`` GPUs
@@ -54,7 +54,7 @@ def find_occupancy(
     for gpu in inventory.gpus:
         if gpu.pci in offer.vm_gpus:
             devices = [device for device in offer.devices if device.pci == gpu.pci]
-            if others_use(gpu, devices, allocated, keeps):
+            if others_use(inventory, gpu, devices, allocated, keeps):
                 closed.add(gpu.pci)
             continue
         if (gpu.pci, -1, 0) in claims:  # whatever is on it belongs to the claim

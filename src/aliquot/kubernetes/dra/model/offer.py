@@ -61,7 +61,7 @@ def offered_devices(
     may disable it. One counter set excludes both at a time.
     """
     made = [
-        _vm_gpu(inventory, gpu, naming, common, vms[gpu.pci], mode_changes)
+        _vm_gpu(inventory, gpu, common, vms[gpu.pci], mode_changes)
         if gpu.pci in vms
         else _pod_gpu(inventory, gpu, naming, common, facts, mode_changes)
         for gpu in sorted(inventory.gpus, key=lambda each: each.pci)
@@ -77,21 +77,14 @@ def offered_devices(
     )
 
 
-def _vm_gpu(
-    inventory: Inventory,
-    gpu: Gpu,
-    naming: DriverNaming,
-    common: Attributes,
-    service: VmService,
-    mode_changes: ModeChanges,
-) -> Offer:
+def _vm_gpu(inventory: Inventory, gpu: Gpu, common: Attributes, service: VmService, mode_changes: ModeChanges) -> Offer:
     """Return what a GPU offers VMs."""
     if gpu.lost or not gpu.uuid:
         why = "it has fallen off the bus" if gpu.lost else "another program passed it through, so its UUID is not known"
         return Offer(refusals=(f"GPU {gpu.pci} is not offered: {why}",))
     family = _family(inventory, gpu)
     served = served_types(inventory, gpu, service, mode_changes)
-    devices, counters = vm_devices(gpu, served, family, naming, common)
+    devices, counters = vm_devices(gpu, served, family, common)
     families = {gpu.pci: family} if family is not None else {}
     return Offer(devices, (counters,) if devices else (), served.refusals, families=families)
 

@@ -202,7 +202,7 @@ def _profile_order(offer: Offer) -> Callable[[DraDevice], tuple[int, str]]:
 
     def key(device: DraDevice) -> tuple[int, str]:
         family = offer.families.get(device.pci)
-        size = 1000 * device.size // family.memory_slices if family is not None and not device.whole else 1001
+        size = 1001 if device.whole else 1000 * device.size // family.memory_slices if family is not None else 0
         return size, device.vgpu or device.profile or ""
 
     return key

@@ -13,15 +13,19 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import msgspec
 
 from aliquot.core.model.catalog import Family, Profile
-from aliquot.core.model.inventory import Gpu, GpuInstance
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
 from aliquot.core.model.vgpu_types import VgpuType
 from aliquot.core.planner.vgpu.naming import NAMESPACE
+from aliquot.core.planner.vgpu.placement_policies import MOST_TIME_SLICED
 from aliquot.kubernetes.dra.model.attributes import MIB, Attributes, text, whole_capacity
 from aliquot.kubernetes.dra.model.attributes import instance_attributes as placed
 from aliquot.kubernetes.dra.model.counters import family_counters
 from aliquot.kubernetes.dra.model.device import VGPU_TYPE, WARM, CounterSet, DraDevice
-from aliquot.kubernetes.dra.model.naming import DriverNaming
+from aliquot.kubernetes.dra.model.naming import vm_device_name
 from aliquot.kubernetes.dra.model.vm_service import ServedTypes
+
+KeepsInstance = Callable[[Gpu, GpuInstance], bool]
+"""Reports whether an idle instance must stay."""
 
 _SHARES = "vgpus"
 """The only counter of a GPU that is never divided into instances."""
@@ -54,15 +58,15 @@ def vm_counters(family: Family | None, shares: int) -> VmCounters:
 
 
 def vm_devices(
-    gpu: Gpu, served: ServedTypes, family: Family | None, naming: DriverNaming, common: Attributes
+    gpu: Gpu, served: ServedTypes, family: Family | None, common: Attributes
 ) -> tuple[tuple[DraDevice, ...], CounterSet]:
     """Return the devices of a GPU and their counter set."""
     counters = vm_counters(family if served.mig_backed else None, served.count)
-    name = f"{naming.vm_device(gpu)}-counter-set"
+    name = f"{vm_device_name(gpu)}-counter-set"
     devices = (
-        *_whole(gpu, served, naming, common, counters),
-        *_sliced(gpu, served, naming, common, counters),
-        *_backed(gpu, served, naming, common, counters),
+        *_whole(gpu, served, common, counters),
+        *_sliced(gpu, served, common, counters),
+        *_backed(gpu, served, common, counters),
     )
     named = tuple(msgspec.structs.replace(each, counter_set=name) for each in devices)
     return named, CounterSet(name, gpu.pci, counters.totals)
@@ -76,8 +80,21 @@ def vgpu_uuid(gpu: Gpu, device: str) -> str:
     return str(uuid.uuid5(NAMESPACE, f"{gpu.uuid or gpu.pci}/{device}"))
 
 
+def is_own_vgpu(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> bool:
+    """Report whether a vGPU was created for a claim, whatever the GPU serves now."""
+    table = inventory.vgpu_table(gpu)
+    kind = table.by_id.get(vgpu.type_id) if table is not None else None
+    if kind is None:
+        return False
+    names = {vm_device_name(gpu, kind.short, number) for number in range(MOST_TIME_SLICED)}
+    if kind.mig_backed:
+        profiles = inventory.family(gpu).profiles if gpu.family else ()
+        names = {vm_device_name(gpu, kind.short, p.id, start) for p in profiles for start in p.starts}
+    return any(vgpu.uuid == vgpu_uuid(gpu, name) for name in names)
+
+
 def others_use(
-    gpu: Gpu, devices: Sequence[DraDevice], allocated: Collection[str], keeps: Callable[[Gpu, GpuInstance], bool]
+    inventory: Inventory, gpu: Gpu, devices: Sequence[DraDevice], allocated: Collection[str], keeps: KeepsInstance
 ) -> bool:
     """Report whether a GPU that serves VMs has something that neither a claim has nor was created for one.
 
@@ -89,18 +106,17 @@ def others_use(
         return False  # whatever is on it belongs to the claim
     if gpu.holders and not taken:
         return True
-    own = {vgpu_uuid(gpu, device.name): device.name for device in devices if device.vgpu}
-    inside = {each.gpu_instance for each in gpu.vgpus if each.uuid in own}
+    claimed = {vgpu_uuid(gpu, name) for name in taken}
+    own = [each for each in gpu.vgpus if is_own_vgpu(inventory, gpu, each)]
+    inside = {each.gpu_instance for each in own}
     return (
-        any(each.uuid not in own for each in gpu.vgpus)
-        or any(each.held and own[each.uuid] not in taken for each in gpu.vgpus)
+        len(own) < len(gpu.vgpus)
+        or any(each.held and each.uuid not in claimed for each in own)
         or any(keeps(gpu, each) or each.held for each in gpu.instances if each.id not in inside)
     )
 
 
-def _whole(
-    gpu: Gpu, served: ServedTypes, naming: DriverNaming, common: Attributes, counters: VmCounters
-) -> Iterator[DraDevice]:
+def _whole(gpu: Gpu, served: ServedTypes, common: Attributes, counters: VmCounters) -> Iterator[DraDevice]:
     if not served.passthrough:
         return
     numbers = gpu.pci_device.removeprefix("0x").lower()  # device and vendor: 25b610de
@@ -111,7 +127,7 @@ def _whole(
         "vendorID": text(f"0x{numbers[4:]}"),
     }
     yield DraDevice(
-        naming.vm_device(gpu, "vfio"),
+        vm_device_name(gpu, "vfio"),
         gpu.uuid,
         gpu.pci,
         attributes=attributes | common,
@@ -120,15 +136,13 @@ def _whole(
     )
 
 
-def _sliced(
-    gpu: Gpu, served: ServedTypes, naming: DriverNaming, common: Attributes, counters: VmCounters
-) -> Iterator[DraDevice]:
+def _sliced(gpu: Gpu, served: ServedTypes, common: Attributes, counters: VmCounters) -> Iterator[DraDevice]:
     vgpu = served.time_sliced
     if vgpu is None:
         return
     for number in range(served.count):
         yield DraDevice(
-            naming.vm_device(gpu, vgpu.short, number),
+            vm_device_name(gpu, vgpu.short, number),
             gpu.uuid,
             gpu.pci,
             attributes=_vgpu_attributes(gpu, vgpu) | common,
@@ -138,13 +152,11 @@ def _sliced(
         )
 
 
-def _backed(
-    gpu: Gpu, served: ServedTypes, naming: DriverNaming, common: Attributes, counters: VmCounters
-) -> Iterator[DraDevice]:
+def _backed(gpu: Gpu, served: ServedTypes, common: Attributes, counters: VmCounters) -> Iterator[DraDevice]:
     for profile, vgpu in served.mig_backed:
         for start in profile.starts:
             yield DraDevice(
-                naming.vm_device(gpu, vgpu.short, profile.id, start),
+                vm_device_name(gpu, vgpu.short, profile.id, start),
                 gpu.uuid,
                 gpu.pci,
                 profile.name,

@@ -1,4 +1,4 @@
-"""What a node gives VMs of a GPU, and what of it the planner can ever create there. Pure.
+"""The devices that a node gives VMs of a GPU, as far as the planner can ever create them there. Pure.
 
 A GPU that serves VMs offers nothing to pods: NVIDIA's vGPU host driver runs no CUDA program beside its vGPUs.
 """
@@ -12,17 +12,21 @@ import msgspec
 from aliquot.core.model.actions import Reset, SetMode
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
+from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu.placement_policies import MOST_TIME_SLICED, profile_of
 from aliquot.core.planner.vgpu.rules import find_type
+from aliquot.errors import UsageError
 from aliquot.kubernetes.dra.model.device import ModeChanges
+
+ALL_GPUS, MIG_BACKED = "all", "mig-backed"
 
 
 class VmService(msgspec.Struct, frozen=True):
-    """What VMs may get of a GPU. The whole function is always among it."""
+    """The devices that VMs may get of a GPU. The whole function is always among them."""
 
     time_sliced: str = ""
     """The one time-sliced vGPU type of the GPU, by full or short name. Its size is then the size of all vGPUs at a
@@ -32,8 +36,58 @@ class VmService(msgspec.Struct, frozen=True):
     """For each MIG profile, the vGPU type that has a GPU instance for itself."""
 
 
+class VmPolicy(msgspec.Struct, frozen=True):
+    """The GPUs of a node that serve VMs, and what they offer. By default none does."""
+
+    every: VmService | None = None
+    """For every GPU that is not named."""
+    named: dict[str, VmService] = {}
+    """By PCI address."""
+
+    def __bool__(self) -> bool:
+        return self.every is not None or bool(self.named)
+
+    def of(self, inventory: Inventory) -> dict[str, VmService]:
+        """Return the service of each GPU that serves VMs, by PCI address."""
+        found = {gpu.pci: self.named.get(gpu.pci, self.every) for gpu in inventory.gpus}
+        return {pci: service for pci, service in found.items() if service is not None}
+
+
+def read_vm_policy(text: str) -> VmPolicy:
+    """Read ``GPU[=KIND[+KIND]]`` in a comma list: GPU is ``all`` or a PCI address, KIND ``mig-backed`` or a type.
+
+    Raises UsageError.
+    """
+    every: VmService | None = None
+    named: dict[str, VmService] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        word, _, kinds = entry.partition("=")
+        service = _read_service(entry, [kind.strip() for kind in kinds.split("+") if kind.strip()])
+        if word == ALL_GPUS:
+            every = service
+            continue
+        try:
+            named[pci_address(word)] = service
+        except ValueError as error:
+            step = f"aliquot agent --claims --dra-vm {ALL_GPUS}"
+            raise UsageError(
+                f"--dra-vm {entry}: {word} is neither a PCI address nor {ALL_GPUS}", next_step=step
+            ) from error
+    return VmPolicy(every, named)
+
+
+def _read_service(entry: str, kinds: list[str]) -> VmService:
+    types = [kind for kind in kinds if kind != MIG_BACKED]
+    if len(types) > 1:
+        raise UsageError(
+            f"--dra-vm {entry}: {' and '.join(types)} are several types, and a GPU has time-sliced vGPUs of one",
+            next_step="name one type for each GPU",
+        )
+    return VmService(types[0] if types else "", MIG_BACKED in kinds)
+
+
 class ServedTypes(msgspec.Struct, frozen=True):
-    """What the planner can create on a GPU for VMs."""
+    """The devices that the planner can create on a GPU for VMs."""
 
     passthrough: bool = False
     time_sliced: VgpuType | None = None
@@ -62,7 +116,7 @@ def served_types(inventory: Inventory, gpu: Gpu, service: VmService, mode_change
     if service.time_sliced:
         found = find_type(table, 0, service.time_sliced, gpu.product)
         if isinstance(found, RuleRefusal) or found.mig_backed:
-            why = found.message if isinstance(found, RuleRefusal) else "it is MIG-backed, so it is no choice of a size"
+            why = found.message if isinstance(found, RuleRefusal) else "it is MIG-backed: name mig-backed instead"
             refusals.append(f"GPU {gpu.pci} does not offer VMs {service.time_sliced}: {why}")
         elif possible(_sliced(gpu, found), found.short):
             sliced = found
@@ -94,7 +148,8 @@ def _emptied(gpu: Gpu) -> Gpu:
     virtual = gpu.virtual
     if virtual is not None:
         functions = tuple(msgspec.structs.replace(each, holders=()) for each in virtual.functions)
-        virtual = msgspec.structs.replace(virtual, functions=functions)
+        listed = None if gpu.vgpus or gpu.instances else virtual.creatable  # the driver lists what fits beside them
+        virtual = msgspec.structs.replace(virtual, functions=functions, creatable=listed)
     return msgspec.structs.replace(gpu, holders=(), instances=(), vgpus=(), virtual=virtual)
 
 

@@ -72,13 +72,18 @@ class ClaimDocuments:
 
     def _write(self, claim: RecordedClaim, inventory: Inventory) -> RecordedClaim:
         kind = {"vendor": f"k8s.{self._driver}", "class_name": CLASS, "mode": "workload"}
-        options = probe_host(inventory, msgspec.structs.replace(self._options(), **kind))
+        options = msgspec.structs.replace(self._options(), **kind)
         named = [(self._name(claim, device), device) for device in claim.devices]
-        found = [((name,), _nodes(device, inventory, options.host or CdiHost())) for name, device in named]
-        document = document_of(found, options)
+        if all(device.vm for device in claim.devices):  # a VM brings its own driver
+            document: dict[str, Any] = {"cdiVersion": "", "kind": options.kind, "devices": []}
+        else:
+            document = _container_document(named, inventory, options)
+        document["devices"] = [
+            _vm_device(name, device) if device.vm else next(e for e in document["devices"] if e["name"] == name)
+            for name, device in named
+        ]
+        document["cdiVersion"] = lowest_version(document)
         self._add_mounts(document, claim)
-        common = document["containerEdits"]
-        common["env"] = [each for each in common["env"] if not each.startswith(f"{MARKER_VARIABLE}=")]
         spec_files.write(self._path(claim.uid), document, shared=True)
         devices = [msgspec.structs.replace(d, cdi_ids=(f"{options.kind}={name}",)) for name, d in named]
         return msgspec.structs.replace(claim, devices=tuple(devices))
@@ -120,6 +125,24 @@ class ClaimDocuments:
     def _name(self, claim: RecordedClaim, device: RecordedDevice) -> str:
         """Return the CDI name of a device. Claims of admin access have the same devices as others."""
         return f"{claim.uid}-{device.device}"
+
+
+def _container_document(
+    named: Sequence[tuple[str, RecordedDevice]], inventory: Inventory, options: CdiOptions
+) -> dict[str, Any]:
+    """Return the document of the devices that containers use."""
+    probed = probe_host(inventory, options)
+    host = probed.host or CdiHost()
+    document = document_of([((name,), _nodes(d, inventory, host)) for name, d in named if not d.vm], probed)
+    common = document["containerEdits"]
+    common["env"] = [each for each in common["env"] if not each.startswith(f"{MARKER_VARIABLE}=")]
+    return document
+
+
+def _vm_device(name: str, device: RecordedDevice) -> dict[str, Any]:
+    """Return the entry of a device for a VM: the files that QEMU opens. The runtime reads their numbers."""
+    nodes = [{"path": path, "permissions": "rw"} for path in device.vfio_files]
+    return {"name": name, "containerEdits": {"deviceNodes": nodes}}
 
 
 def _nodes(device: RecordedDevice, inventory: Inventory, host: CdiHost) -> tuple[CdiDeviceNode, ...]:

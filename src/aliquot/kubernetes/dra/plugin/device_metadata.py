@@ -15,10 +15,11 @@ import msgspec
 
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
-from aliquot.node.holders.prepared_claims import RecordedClaim
+from aliquot.node.holders.prepared_claims import RecordedClaim, RecordedDevice
 
 CONTAINER_DIR = "/var/run/kubernetes.io/dra-device-attributes"
 API_VERSION = "metadata.resource.k8s.io/v1alpha1"
+PCI_BUS_ID, MDEV_UUID = "resource.kubernetes.io/pciBusID", "mdevUUID"
 OPTIONS = ("ro", "nosuid", "nodev", "bind")
 
 Attributes = Callable[[str, str], Mapping[str, Any]]
@@ -59,7 +60,12 @@ def remove(uid: str, directory: str) -> None:
 
 def _stream(claim: RecordedClaim, driver: str, request: str, attributes: Attributes) -> bytes:
     devices = [
-        {"driver": driver, "pool": d.pool, "name": d.device, "attributes": dict(attributes(d.pool, d.device))}
+        {
+            "driver": driver,
+            "pool": d.pool,
+            "name": d.device,
+            "attributes": {**attributes(d.pool, d.device), **_opened_by_vm(d)},
+        }
         for d in claim.devices
         if request in d.requests
     ]
@@ -71,3 +77,13 @@ def _stream(claim: RecordedClaim, driver: str, request: str, attributes: Attribu
         "requests": [{"name": request, "devices": devices}],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _opened_by_vm(device: RecordedDevice) -> dict[str, Any]:
+    """Return what KubeVirt attaches to the VM: a PCI function by address, or an mdev by UUID, which it reads first.
+
+    Source: kubevirt/kubevirt pkg/dra/utils.go and gpu_hostdev.go (2026-08, for 1.9).
+    """
+    if not device.vm:
+        return {}
+    return {PCI_BUS_ID: {"string": device.function}} if device.function else {MDEV_UUID: {"string": device.uuid}}

@@ -14,8 +14,11 @@ from aliquot.kubernetes.dra.model.device import DraDevice
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.slices import read_publication
 
-WHOLE = "whole GPU"
+WHOLE, WHOLE_FOR_VM = "whole GPU", "whole GPU for a VM"
 NOT_PUBLISHED = "the node does not publish it now: what is not a claim may have its room"
+
+_MOST_INSTANCES = 8
+"""Claimed devices of which every combination is tried."""
 
 Counts = Mapping[str, int]
 
@@ -25,7 +28,7 @@ class AllocatedView(msgspec.Struct, frozen=True):
 
     device: str
     profile: str
-    """A MIG profile, or ``WHOLE``."""
+    """A MIG profile, a vGPU type, ``WHOLE`` or ``WHOLE_FOR_VM``."""
     start: int
     """First memory slice."""
     size: int
@@ -148,7 +151,7 @@ def _gpu(
     allocated = [
         AllocatedView(
             device.name,
-            device.profile or WHOLE,
+            _kind(device),
             device.start,
             device.size,
             f"{claim.metadata.namespace}/{claim.name}",
@@ -189,8 +192,10 @@ def _most(places: Sequence[_Place], used: Counts, totals: Counts) -> int:
 def _places(devices: Sequence[DraDevice], totals: Counts, product: str) -> list[_Place]:
     """Return every device that the GPU can give: the published ones, and those of its table that are left out now."""
     published = {(d.profile, d.start): d for d in devices}
-    places = [_Place(d.profile or WHOLE, d.start, d.uses, d) for d in devices]
+    places = [_Place(_kind(d), d.start, d.uses, d) for d in devices]
     family = product_family(product)
+    if any(_kind(d) not in (WHOLE, d.profile) for d in devices):
+        return places  # a GPU that serves VMs offers what its node's option says, and no table
     if family is None or not set(family_counters(family).totals) <= set(totals):
         return places
     if (None, 0) not in published:
@@ -221,14 +226,24 @@ def _reason(
 
 
 def _fewest_blockers(places: Sequence[_Place], claimed: Mapping[str, DraDevice], totals: Counts) -> tuple[str, ...]:
-    """Return the fewest claimed devices without which a place would be free. A GPU has seven at most."""
-    for size in range(1, len(claimed) + 1):
+    """Return the fewest claimed devices without which a place would be free.
+
+    A GPU has at most seven instances. vGPUs are more and alike: one of them, or all.
+    """
+    sizes = range(1, len(claimed) + 1) if len(claimed) <= _MOST_INSTANCES else (1, len(claimed))
+    for size in sizes:
         for group in combinations(claimed, size):
             left = {name: device for name, device in claimed.items() if name not in group}
             used = taken(device.uses for device in left.values())
             if any(fits(place.uses, used, totals) and not _owned(place, left) for place in places):
                 return group
     return ()
+
+
+def _kind(device: DraDevice) -> str:
+    """Return what a device is, for people."""
+    whole = WHOLE_FOR_VM if _text(device, "type") == "vfio" else WHOLE
+    return device.vgpu or device.profile or whole
 
 
 def _owned(place: _Place, claimed: Mapping[str, DraDevice]) -> bool:

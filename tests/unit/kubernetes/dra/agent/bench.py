@@ -29,7 +29,13 @@ from aliquot.foundation.callbacks import Report
 from aliquot.foundation.threads import ThreadWorkers
 from aliquot.kubernetes.client.errors import ApiUnavailableError
 from aliquot.kubernetes.dra.agent.claim_store import ClaimStore
-from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError, DeviceLocation
+from aliquot.kubernetes.dra.agent.claim_types import (
+    AllocatedClaim,
+    AllocatedDevice,
+    ClaimMismatchError,
+    DeviceFinder,
+    DeviceLocation,
+)
 from aliquot.kubernetes.dra.agent.prepare_ports import PreparedNode
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim
@@ -41,6 +47,7 @@ from unit.core.engine.memory import CountingClock, KilledError, MemoryJournal, N
 T = TypeVar("T")
 POOL = "n-aliquot"
 WRITES = ("set_mode", "create_gpu_instance", "destroy_gpu_instance", "create_compute_instance")
+KERNEL_WRITES = ("set_functions", "create_vgpu", "destroy_vgpu", "set_passthrough")
 
 
 def find(inventory: Inventory, pool: str, device: str) -> DeviceLocation | None:
@@ -104,7 +111,7 @@ class Gpus:
     """
 
     def __init__(self, template: str, directory: Path, *, mig: bool = True) -> None:
-        self.node = Node(template)
+        self.node = Node(template, directory=str(directory))
         self.directory = directory
         self.calls: list[str] = []
         self.reads = 0
@@ -121,6 +128,8 @@ class Gpus:
         self._trace()
         recorded = claims_in(str(directory), lambda _: None)
         self.backend = HeldBackend(self.node.whole, lambda gpus: (*self.claims, *recorded(gpus)))
+        for name in KERNEL_WRITES:
+            setattr(self.backend, name, self._traced(name, getattr(self.backend, name)))
 
     def _trace(self) -> None:
         exchange = self.node.backend._exchange
@@ -185,8 +194,11 @@ class Gpus:
 class Bench:
     """A node, a cluster and the agent of the moment."""
 
-    def __init__(self, directory: Path, template: str = "a100-sxm4-40gb", *, mig: bool = True) -> None:
+    def __init__(
+        self, directory: Path, template: str = "a100-sxm4-40gb", *, mig: bool = True, find: DeviceFinder = find
+    ) -> None:
         self.directory = directory
+        self._find = find
         self.gpus = Gpus(template, directory, mig=mig)
         self.cluster = Cluster()
         self.cdi = Cdi()
@@ -195,7 +207,7 @@ class Bench:
     def restart(self) -> None:
         """Start the next agent: it knows only what is on disk."""
         self.store = ClaimStore(str(self.directory))
-        node = PreparedNode(self.gpus, find, self.gpus.boot)
+        node = PreparedNode(self.gpus, self._find, self.gpus.boot)
         self.preparer = ClaimPreparer(node, self.store, self.cluster, self.cdi)
 
     def create(self, *claims: AllocatedClaim) -> list[ClaimReference]:

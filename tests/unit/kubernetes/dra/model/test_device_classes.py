@@ -6,10 +6,15 @@ import json
 
 import msgspec
 
+import support.vgpufactory as factory
 from aliquot.core.model import catalog
-from aliquot.kubernetes.dra.model.device_classes import device_classes, profile_class
+from aliquot.kubernetes.dra.model.device_classes import device_classes, profile_class, vm_classes
 from aliquot.kubernetes.dra.model.names_validation import is_subdomain
 from aliquot.kubernetes.dra.model.naming import NVIDIA_DRIVER, DriverNaming
+from aliquot.kubernetes.dra.model.offer import offered_devices
+from aliquot.kubernetes.dra.model.publication import Publication
+from aliquot.kubernetes.dra.model.slices import build_slices
+from aliquot.kubernetes.dra.model.vm_service import VmService
 
 NVIDIA = DriverNaming(NVIDIA_DRIVER)
 
@@ -62,3 +67,20 @@ def test_under_our_own_name_and_without_extended_resources() -> None:
     assert found.name == "mig-1g.24gb-me.aliquot.dev"
     assert found.spec.extended_resource_name is None
     assert "device.attributes['gpu.aliquot.dev'].profile == '1g.24gb-me'" in found.spec.selectors[0].cel.expression
+
+
+def test_what_is_published_for_vms_has_classes() -> None:
+    node = factory.node(factory.gpu("NVIDIA A30"))
+    found = offered_devices(node, NVIDIA, vms={factory.PCI: VmService("A30-6C")})
+    slices = build_slices(Publication(found.devices, found.counter_sets, found.gpus), NVIDIA, "n1")
+    whole, vgpu = vm_classes(NVIDIA, slices)
+    assert whole.name == "vfio.gpu.nvidia.com"
+    assert whole.spec.selectors[0].cel.expression.endswith(".type == 'vfio'")
+    assert vgpu.name == "vgpu-a30-6c.nvidia.com"
+    assert vgpu.spec.selectors[0].cel.expression == (
+        "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'vgpu' && "
+        "device.attributes['aliquot.dev'].vgpuType == 'A30-6C'"
+    )
+    assert is_subdomain(vgpu.name)
+    assert vgpu.spec.extended_resource_name is None
+    assert vm_classes(NVIDIA, ()) == ()

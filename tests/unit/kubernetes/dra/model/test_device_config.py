@@ -22,6 +22,7 @@ from aliquot.kubernetes.dra.model.device_config import NVIDIA_API, check_claim
 DRIVER = "gpu.aliquot.dev"
 WHOLE = AllocationResult("gpu", DRIVER, "node-1-aliquot", "gpu-0")
 MIG = AllocationResult("mig", DRIVER, "node-1-aliquot", "gpu-0-mig-1g5gb-19-0")
+VFIO = AllocationResult("gpu", DRIVER, "node-1-aliquot", "vm-0000-08-00-0-vfio")
 ADMIN = AllocationResult("gpu", DRIVER, "p", "gpu-0", admin_access=True)
 FIELD = "claim team/work: `status.allocation.devices.config[0].opaque.parameters`"
 
@@ -57,6 +58,8 @@ def configured(kind: str, result: AllocationResult = WHOLE, source: str = "FromC
         configured("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}),
         configured("MigDeviceConfig", MIG, sharing={"strategy": "TimeSlicing"}),
         configured("GpuConfig", MIG, source="FromClass"),
+        configured("VfioDeviceConfig", VFIO),
+        configured("VfioDeviceConfig", source="FromClass"),
     ],
 )
 def test_what_is_accepted(claim: ResourceClaim) -> None:
@@ -93,7 +96,8 @@ def test_what_is_accepted(claim: ResourceClaim) -> None:
         (configured("GpuConfig", shared=True), "DRA_CONFIG", f"{FIELD} has unknown fields: shared"),
         (configured("GpuConfig", MIG), "DRA_CONFIG", "request mig has device gpu-0-mig-1g5gb-19-0"),
         (configured("MigDeviceConfig"), "DRA_CONFIG", "is a MigDeviceConfig, but request gpu has device gpu-0"),
-        (configured("VfioDeviceConfig"), "DRA_CONFIG", "no device is passed through"),
+        (configured("VfioDeviceConfig"), "DRA_CONFIG", "is a VfioDeviceConfig, but request gpu has device gpu-0"),
+        (configured("VfioDeviceConfig", VFIO, iommu="x"), "DRA_CONFIG", f"{FIELD} has unknown fields: iommu"),
         (configured("ComputeDomainChannelConfig"), "DRA_CONFIG", "'ComputeDomainChannelConfig' of"),
         (
             with_parameters({"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"}),

@@ -7,6 +7,7 @@ import pytest
 
 import support.vgpufactory as factory
 from aliquot.core.model.inventory import Gpu, HostVirtualization, Inventory
+from aliquot.errors import UsageError
 from aliquot.kubernetes.dra.model.device import ModeChanges
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.occupancy import Blocking, find_occupancy
@@ -16,7 +17,7 @@ from aliquot.kubernetes.dra.model.ranking import PublishPolicy, choose_devices
 from aliquot.kubernetes.dra.model.slices import build_slices, read_publication
 from aliquot.kubernetes.dra.model.validation import validate_slices
 from aliquot.kubernetes.dra.model.vm_devices import vgpu_uuid
-from aliquot.kubernetes.dra.model.vm_service import VmService
+from aliquot.kubernetes.dra.model.vm_service import VmService, read_vm_policy
 from unit.kubernetes.dra.model.nodes import NAMING
 from unit.kubernetes.dra.model.nvidia_attributes import ATTRIBUTES, VFIO_ATTRIBUTES
 
@@ -196,3 +197,20 @@ def test_slices_are_valid_with_everything_allocated_and_are_read_back(name: str,
         kinds = {(each.pci, each.vgpu) for each in published.devices}
         expected = {(each.pci, each.vgpu) for each in found.devices if not names or each.vgpu == sliced}
         assert kinds == expected
+
+
+def test_the_option_names_gpus_and_what_they_offer() -> None:
+    policy = read_vm_policy("all, 0000:08:00.0=A30-6C+mig-backed")
+    node = factory.node(factory.gpu("NVIDIA A30"), factory.gpu("NVIDIA A2", pci="0000:09:00.0"))
+    assert policy.of(node) == {"0000:08:00.0": VmService("A30-6C", True), "0000:09:00.0": VmService()}
+    assert read_vm_policy("00000000:09:00.0=mig-backed").of(node) == {"0000:09:00.0": VmService("", True)}
+    assert not read_vm_policy("")
+    assert read_vm_policy("").of(node) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("gpu-0=A2-4Q", "gpu-0 is neither a PCI address"), ("all=A2-4Q+A2-8Q", "are several types")]
+)
+def test_a_wrong_option_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        read_vm_policy(text)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from aliquot.cdi import api as cdi
@@ -135,3 +136,51 @@ def test_a_uid_that_leads_out_of_the_folder_is_refused(tmp_path: Path, uid: str)
         write(documents(tmp_path), recorded(uid, mig(0)))
     with pytest.raises(BlockedError, match="is not a name"):
         asyncio.run(documents(tmp_path).remove(uid))
+
+
+def for_vm(kind: str, function: str, uuid: str, request: str = "gpu") -> RecordedDevice:
+    opened = ("/dev/vfio/vfio", "/dev/iommu", "/dev/vfio/90", "/dev/vfio/devices/vfio3")
+    made = RecordedDevice((request,), "p", f"vm-{kind}", NODE.gpus[1].uuid, uuid=uuid)
+    return msgspec.structs.replace(made, vm=kind, function=function, vfio_files=opened)
+
+
+def test_a_device_for_a_vm_opens_vfio_and_brings_no_driver(tmp_path: Path) -> None:
+    write(documents(tmp_path), recorded("u1", for_vm("vfio", "0000:08:00.0", "GPU-1")))
+    made = document(tmp_path, "u1")
+    opened_files = ["/dev/vfio/vfio", "/dev/iommu", "/dev/vfio/90", "/dev/vfio/devices/vfio3"]
+    assert opened(made["devices"][0]) == opened_files
+    assert "containerEdits" not in made
+    write(documents(tmp_path), recorded("u2", for_vm("L40S-12Q", "0000:08:00.4", "u"), mig(0)))
+    both = document(tmp_path, "u2")
+    assert [each["name"] for each in both["devices"]] == ["u2-vm-L40S-12Q", "u2-gpu-0-mig-0"]
+    assert opened(both["devices"][0]) == opened_files
+    assert opened(both["devices"][1])[0] == "/dev/nvidia0"
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (for_vm("L40S-12Q", "0000:08:00.4", "u"), {"resource.kubernetes.io/pciBusID": {"string": "0000:08:00.4"}}),
+        (for_vm("vfio", "0000:08:00.0", "GPU-1"), {"resource.kubernetes.io/pciBusID": {"string": "0000:08:00.0"}}),
+        (
+            for_vm("A2-4Q", "", "4f5a"),
+            {"mdevUUID": {"string": "4f5a"}, "resource.kubernetes.io/pciBusID": {"string": "0000:08:00.0"}},
+        ),
+    ],
+)
+def test_kubevirt_reads_which_device_it_attaches(
+    tmp_path: Path, device: RecordedDevice, expected: dict[str, Any]
+) -> None:
+    # kubevirt takes mdevUUID first: beside it, the address is that of the GPU
+    def attributes(_pool: str, _device: str) -> dict[str, Any]:
+        return {"resource.kubernetes.io/pciBusID": {"string": "0000:08:00.0"}}
+
+    made = documents(tmp_path, metadata_dir=str(tmp_path / "meta"), attributes=attributes)
+    write(made, recorded("u1", device, pod_claim="vm-gpu"))
+    mount = document(tmp_path, "u1")["devices"][0]["containerEdits"]["mounts"][0]
+    inside = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/vm-gpu/gpu"
+    assert mount["containerPath"] == f"{inside}/{DRIVER}-metadata.json"
+    stream = json.loads(Path(mount["hostPath"]).read_text())
+    assert stream["apiVersion"] == "metadata.resource.k8s.io/v1alpha1"
+    assert stream["requests"][0]["name"] == "gpu"
+    assert stream["requests"][0]["devices"][0]["attributes"] == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+import support.vgpufactory as vgpus
 from aliquot.kubernetes.client.object_base import ObjectMeta
 from aliquot.kubernetes.dra.model.claims import (
     AllocationResult,
@@ -13,10 +14,13 @@ from aliquot.kubernetes.dra.model.claims import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.objects import DeviceTaint, ResourceSlice
+from aliquot.kubernetes.dra.model.offer import offered_devices
 from aliquot.kubernetes.dra.model.publication import Publication
 from aliquot.kubernetes.dra.model.slices import build_slices
-from aliquot.kubernetes.dra.view.pools import NOT_PUBLISHED, WHOLE, DraGpuView, FitView, gpu_pools
+from aliquot.kubernetes.dra.model.vm_service import VmService
+from aliquot.kubernetes.dra.view.pools import NOT_PUBLISHED, WHOLE, WHOLE_FOR_VM, DraGpuView, FitView, gpu_pools
 from support import factory
 from unit.kubernetes.dra.model.nodes import A100, NAMING, desired, holding, offered
 
@@ -133,3 +137,19 @@ def test_a_pool_name_that_two_drivers_use_is_a_problem_of_both() -> None:
         driver: (f"{rival} has a pool of this name: a claim on both can get a GPU twice",)
         for driver, rival in ((NAMING.driver, "gpu.aliquot.dev"), ("gpu.aliquot.dev", NAMING.driver))
     }
+
+
+def test_a_gpu_that_serves_vms_is_shown_by_vgpu_types() -> None:
+    node = vgpus.node(vgpus.gpu("NVIDIA L40S"))
+    found = offered_devices(node, NAMING, vms={vgpus.PCI: VmService("L40S-1Q")})
+    slices = build_slices(Publication(found.devices, found.counter_sets), NAMING, "n1", layout=SliceLayout(1))
+    gpu = only_gpu(slices)
+    assert fit(gpu, "L40S-1Q") == FitView("L40S-1Q", 32)
+    assert fit(gpu, WHOLE_FOR_VM) == FitView(WHOLE_FOR_VM, 1)
+    names = [device.name for device in found.devices if device.vgpu]
+    taken = only_gpu(slices, *(claim(f"vm{number}", name) for number, name in enumerate(names[:31])))
+    assert fit(taken, "L40S-1Q").count == 1
+    assert "claim team/vm30" in fit(taken, WHOLE_FOR_VM).reason
+    assert taken.allocated[0].profile == "L40S-1Q"
+    whole = only_gpu(slices, claim("big", found.devices[0].name))
+    assert fit(whole, "L40S-1Q").reason == "claim team/big has room that it needs"

@@ -1,0 +1,46 @@
+"""The files through which VMs open the devices of claims, read from the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.kubernetes.dra.agent.device_targets import DeviceTarget, VmTarget
+from aliquot.kubernetes.dra.agent.prepare_ports import ChangeableGpus
+
+if TYPE_CHECKING:
+    from aliquot.node.connect import Connection
+
+CONTAINER, IOMMUFD = "/dev/vfio/vfio", "/dev/iommu"
+"""What a VM opens besides its devices: for IOMMU groups, and for devices themselves where the kernel has them."""
+
+
+async def read_files(
+    targets: Iterable[DeviceTarget], inventory: Inventory, hardware: ChangeableGpus
+) -> dict[str, tuple[str, ...]]:
+    """Return the files of all devices for VMs by UUID, without those that do not exist."""
+    wanted: dict[str, str] = {}
+    for target in targets:
+        gpu = next((each for each in inventory.gpus if each.uuid == target.gpu.uuid), None)
+        if isinstance(target, VmTarget) and gpu is not None and target.uuid_in(gpu):
+            wanted[target.uuid_in(gpu)] = _folder(target, gpu)
+
+    def read(connection: Connection) -> dict[str, tuple[str, ...]]:
+        from aliquot.hardware.kernel.vendor_vfio import vfio_devices
+
+        files = connection.backend.kernel.files
+        found = {uuid: vfio_devices(files, folder) for uuid, folder in wanted.items()}
+        common = (CONTAINER, IOMMUFD) if files.exists(IOMMUFD) else (CONTAINER,)
+        return {uuid: (*common, *opened) for uuid, opened in found.items() if opened}
+
+    return await hardware.call(read) if wanted else {}
+
+
+def _folder(target: VmTarget, gpu: Gpu) -> str:
+    """Return the device's folder below that of PCI devices: an mdev is in the one of its function."""
+    function = target.function_in(gpu)
+    if function:
+        return function
+    parent = next(vgpu.function for vgpu in gpu.vgpus if vgpu.uuid == target.uuid)
+    return f"{parent}/{target.uuid}"
