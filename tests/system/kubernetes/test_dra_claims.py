@@ -205,3 +205,44 @@ def test_a_node_that_moves_back_spares_a_claim_that_is_still_in_use(only_standin
             assert agent.geometry() == [["3g.20gb@4"]]
         finally:
             kubelet.stop()
+
+
+def test_a_vm_gets_a_vgpu_and_another_the_whole_gpu(only_standin: MakeAgent) -> None:
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        played = Played(only_standin("l40s:vfio", manifest=CLAIMS), Path(folder))
+        played.agent.environment |= {"DRA_VM": "all=L40S-24Q"}
+        pods = Kubelet(Path(folder) / "kubelet")
+        pods.start()
+        try:
+            played.start()
+            gpu = played.published()["vm-0000-01-00-0-vfio"]["attributes"]
+            assert {d["attributes"]["type"]["string"] for d in played.published().values()} == {"vfio", "vgpu"}
+            vgpu = "vm-0000-01-00-0-l40s-24q-1"
+            claim = played.allocate("desktop", vgpu)
+            assert played.prepare(claim).error == ""
+            (entry,) = json.loads(next(played.cdi.glob("*.json")).read_text())["devices"]
+            opened = [each["path"] for each in entry["containerEdits"]["deviceNodes"]]
+            assert opened[0] == "/dev/vfio/vfio"
+            assert len(opened) >= 2
+            (attached,) = _metadata(entry)["requests"][0]["devices"]
+            function = attached["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
+            assert function == "0000:01:00.4"
+            assert "mdevUUID" not in attached["attributes"]
+            assert gpu["resource.kubernetes.io/pciBusID"]["string"] == "0000:01:00.0"
+            played.agent.until(lambda: "vm-0000-01-00-0-vfio" not in played.published(), "the blocked GPU")
+            assert "claim default/desktop" in played.prepare(played.allocate("early", "vm-0000-01-00-0-vfio")).error
+            assert played.unprepare(claim) == ""
+            whole = played.allocate("whole", "vm-0000-01-00-0-vfio")
+            assert played.prepare(whole).error == ""
+            (entry,) = json.loads(next(played.cdi.glob("*.json")).read_text())["devices"]
+            (attached,) = _metadata(entry)["requests"][0]["devices"]
+            assert attached["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == "0000:01:00.0"
+        finally:
+            pods.stop()
+
+
+def _metadata(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what KubeVirt reads of a device."""
+    (mount,) = entry["containerEdits"]["mounts"]
+    found: dict[str, Any] = json.loads(Path(mount["hostPath"]).read_text())
+    return found

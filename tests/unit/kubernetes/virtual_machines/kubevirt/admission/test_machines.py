@@ -268,6 +268,15 @@ def test_more_machines_than_vgpus_are_refused_stopped_ones_are_not() -> None:
     assert "can still be allocated" in refused(another, stopped, at=full)
 
 
+def test_a_machine_whose_gpu_comes_from_a_claim_is_admitted_whatever_the_plugins_have_left() -> None:
+    running = [machine(f"vm{n}", entry("a", Q)) for n in range(3)]
+    full = cluster(vms=running, instances=[instance(f"vm{n}", "n1", entry("a", Q)) for n in range(3)])
+    claimed = machine("vm9", {"name": "a", "claimName": "c", "requestName": "r"})
+    assert refused(claimed, at=full) == ""
+    both = machine("vm9", {"name": "a", "claimName": "c", "requestName": "r"}, entry("b", Q))
+    assert "1 of" in refused(both, at=full)
+
+
 def test_two_machines_in_the_same_second_do_not_both_get_the_last_one() -> None:
     at = cluster(nodes=[node("n1", **{L40S: 1})], vgpus=[VENDOR[0]])
     first, second = machine("vm1", entry("a", L40S)), machine("vm2", entry("a", L40S))
