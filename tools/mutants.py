@@ -1193,6 +1193,13 @@ MUTANTS = {
         "if True:",
         CLAIM_STATUS,
     ),
+    "claims-created-boot": Mutant(
+        "claims: an instance that looks like one of an earlier boot is destroyed as an own one",
+        "node/holders/prepared_claims.py",
+        "self if self.created_boot == boot else",
+        "self if boot else",
+        CLAIMS,
+    ),
     "claim-view-generation": Mutant(
         "dashboard: a claim finds its device in slices that the scheduler skips",
         "kubernetes/dra/view/allocated.py",

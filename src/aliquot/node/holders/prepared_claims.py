@@ -79,6 +79,14 @@ class ClaimRecords(msgspec.Struct, frozen=True):
 
     claims: tuple[RecordedClaim, ...] = ()
     created: tuple[CreatedInstance, ...] = ()
+    created_boot: str = ""
+    """The id of the boot in which they were created. A reboot destroys all instances."""
+
+    def in_boot(self, boot: str) -> ClaimRecords:
+        """Return the records as they count in a boot: an instance of an earlier one is not ours, although it may look
+        the same.
+        """
+        return self if self.created_boot == boot else msgspec.structs.replace(self, created=(), created_boot=boot)
 
 
 class PreparedClaimFile(StateFile[ClaimRecords]):

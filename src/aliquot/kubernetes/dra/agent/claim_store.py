@@ -45,12 +45,19 @@ class ClaimStore:
 
     async def replace(self, uids: Collection[str], claims: Sequence[RecordedClaim]) -> None:
         """Forget the claims with these uids, and record others. Raises StorageError."""
-        await self._change(lambda now: ((*(c for c in now.claims if c.uid not in uids), *claims), now.created))
+        await self._change(
+            lambda now: msgspec.structs.replace(now, claims=(*(c for c in now.claims if c.uid not in uids), *claims))
+        )
 
-    async def add_created(self, created: Iterable[CreatedInstance]) -> None:
+    async def add_created(self, created: Iterable[CreatedInstance], boot: str) -> None:
         """Record instances before they are created, so that a killed agent knows them again. Raises StorageError."""
         found = tuple(created)
-        await self._change(lambda now: (now.claims, tuple(dict.fromkeys((*now.created, *found)))))
+
+        def add(now: ClaimRecords) -> ClaimRecords:
+            now = now.in_boot(boot)
+            return msgspec.structs.replace(now, created=tuple(dict.fromkeys((*now.created, *found))))
+
+        await self._change(add)
 
     async def forget_destroyed(self, inventory: Inventory) -> None:
         """Forget created instances that no longer exist. A GPU that is not in the inventory keeps its own."""
@@ -58,13 +65,13 @@ class ClaimStore:
         known = {gpu.uuid for gpu in inventory.gpus if not gpu.lost}
         stale = {c for c in self.records.created if c.gpu in known and msgspec.structs.astuple(c) not in present}
         if stale:
-            await self._change(lambda now: (now.claims, tuple(c for c in now.created if c not in stale)))
+            await self._change(
+                lambda now: msgspec.structs.replace(now, created=tuple(c for c in now.created if c not in stale))
+            )
 
-    async def _change(
-        self, change: Callable[[ClaimRecords], tuple[tuple[RecordedClaim, ...], tuple[CreatedInstance, ...]]]
-    ) -> None:
+    async def _change(self, change: Callable[[ClaimRecords], ClaimRecords]) -> None:
         async with self._lock:
-            new = ClaimRecords(*change(self.records))
+            new = change(self.records)
             if new == self.records:
                 return
             saving = asyncio.ensure_future(asyncio.to_thread(self._file.save, new))

@@ -110,7 +110,7 @@ class NodeSlices(msgspec.Struct, frozen=True, eq=False):
         allocated = self.claims.allocated
         taken = (allocated or frozenset()) | keeper.devices
         published = frozenset(device.name for device in self.publisher.published.devices)
-        created = frozenset(keeper.store.records.created)
+        created = frozenset(keeper.store.records.in_boot(await keeper.boot()).created)
         chosen = self.choose(NodeOffer(inventory, taken, unhealthy, created, published, facts))
         return await self.publisher.publish(chosen, None if allocated is None else taken, self.node.items[0])
 

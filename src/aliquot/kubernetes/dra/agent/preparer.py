@@ -27,7 +27,7 @@ from aliquot.kubernetes.dra.agent.device_targets import DeviceTarget
 from aliquot.kubernetes.dra.agent.prepare_ports import CdiNames, PreparedNode, PrepareListener
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim, PreparedDevice
 from aliquot.kubernetes.node_agent.pod_holders import held_by_pods
-from aliquot.node.holders.prepared_claims import ClaimRecords, RecordedClaim
+from aliquot.node.holders.prepared_claims import RecordedClaim
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
@@ -124,7 +124,7 @@ class ClaimPreparer:
         GPUs cannot be read.
         """
         records, boot, batches = self._store.records, await self._node.boot(), self._batches
-        if records == ClaimRecords():
+        if not (records.claims or records.created):
             self._missing = {}
             return
         inventory = (await self._node.hardware.read())[0]
@@ -246,7 +246,8 @@ class ClaimPreparer:
         """
         inventory = await self._read(batch)
         await self._store.forget_destroyed(inventory)
-        planner = ClaimPlanner(inventory, self._store.records, self._node.find, self._node.policy)
+        records = self._store.records.in_boot(await self._node.boot())
+        planner = ClaimPlanner(inventory, records, self._node.find, self._node.policy)
         planned = planner.plan([each.claim for each in batch])
         for each in batch:
             if (refusal := planned.refused.get(each.claim.reference.uid)) is not None:
@@ -258,7 +259,7 @@ class ClaimPreparer:
             await self._record(accepted, planned.targets, inventory)
 
     async def _apply(self, planned: ClaimPlan) -> Inventory:
-        await self._store.add_created(planned.created)
+        await self._store.add_created(planned.created, await self._node.boot())
         started = time.monotonic()
         outcome = await self._node.hardware.apply(planned.plan, log.debug)
         if self._listener is not None:

@@ -275,6 +275,17 @@ def test_an_instance_that_goes_before_the_answer_is_made_again(bench: Bench) -> 
     assert Late.times == 4
 
 
+def test_an_instance_of_another_owner_after_a_reboot_is_not_taken_for_the_earlier_one(bench: Bench) -> None:
+    run(bench.one(claim("a", "gpu-0-mig-2g.10gb-0")))
+    run(bench.unprepare(claim("a", "gpu-0-mig-2g.10gb-0")))
+    bench.gpus.reboot()
+    bench.restart()
+    bench.gpus.node.cut("0", "2g.10gb@0")
+    refusal = run(bench.refused(claim("b", "gpu-0-mig-3g.20gb-0")))
+    assert refusal.code == "FOREIGN_INSTANCE"
+    assert bench.gpus.instances() == ["2g.10gb@0"]
+
+
 def test_after_a_reboot_the_devices_are_created_before_the_answer(bench: Bench) -> None:
     async def story() -> None:
         await bench.one(claim("a", SMALL))
