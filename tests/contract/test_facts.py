@@ -127,6 +127,15 @@ def test_uuids_and_ids_are_those_of_the_inventory(machine: Start) -> None:
     assert {(d.uuid, d.instance, d.compute_instance, d.profile) for d in backend.facts().mig_devices} == listed
 
 
+def test_facts_need_no_binding_that_the_oldest_library_lacks(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    # nvidia-ml-py 12.560, the oldest that pyproject.toml permits, does not bind the addressing mode.
+    node = machine("a100-sxm4-40gb")
+    backend = node.open("shim")
+    assert isinstance(backend, NvmlBackend)
+    monkeypatch.delattr(backend.session.nv, "nvmlDeviceGetAddressingMode")
+    assert [(gpu.brand, gpu.addressing_mode) for gpu in backend.facts().gpus] == [("Nvidia", "")]
+
+
 def sysfs(root: Path, pci: str, numa: str, pci_class: str) -> None:
     folder = root / "bus/pci/devices" / pci
     folder.mkdir(parents=True)

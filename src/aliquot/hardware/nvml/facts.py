@@ -25,7 +25,7 @@ _VGPU_GUEST = 2
 _AFFINITY_WORDS = 16
 _SCOPE_NODE = 0
 _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
-"""NVML_DEVICE_ADDRESSING_MODE_* of nvml.h. The call is new in R580."""
+"""NVML_DEVICE_ADDRESSING_MODE_* of nvml.h. The call is new in R580, and older bindings lack it."""
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4}:[0-9a-f]{2})(?:/|$)")
 
 
@@ -76,14 +76,17 @@ def _gpu(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> GpuFact
         display=_pci_class(reader, nvml_gpu, sys_root) == _VGA,
         clique=_clique(reader, nvml_gpu),
         vgpu=virtual == _VGPU_GUEST,
-        brand=BRANDS.get(_answer(session, nv.nvmlDeviceGetBrand, nvml_gpu), ""),
+        brand=BRANDS.get(_answer(session, "nvmlDeviceGetBrand", nvml_gpu), ""),
         pcie_root=_pcie_root(nvml_gpu, sys_root),
-        addressing_mode=_ADDRESSING_MODES.get(_answer(session, nv.nvmlDeviceGetAddressingMode, nvml_gpu), ""),
+        addressing_mode=_ADDRESSING_MODES.get(_answer(session, "nvmlDeviceGetAddressingMode", nvml_gpu), ""),
     )
 
 
-def _answer(session: NvmlSession, function: Any, nvml_gpu: NvmlGpu) -> int:
-    """Return a number about a GPU; -1 if this driver has no answer."""
+def _answer(session: NvmlSession, name: str, nvml_gpu: NvmlGpu) -> int:
+    """Return a number about a GPU; -1 if this driver has no answer, or this nvidia-ml-py no such function."""
+    function = getattr(session.nv, name, None)
+    if function is None:
+        return -1
     code, answer = session.try_call(function, nvml_gpu.handle)
     return int(answer) if code == codes.SUCCESS else -1
 
