@@ -12,7 +12,7 @@ from aliquot.kubernetes.client.objects import Node, Pod, PodStatus
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.node_document import NodeDocument
-from aliquot.kubernetes.manifests.values import AGENT, DEVICES
+from aliquot.kubernetes.manifests.values import AGENT, CLAIMS, DEVICES, VGPUS
 from system.dashboard import stub
 
 replace = msgspec.structs.replace
@@ -86,3 +86,25 @@ def test_an_agent_that_was_not_removed_is_only_unavailable() -> None:
         assert (found.inventory, found.error[:29]) == (TWO, "the agent of n1 is not availa")
     by_hand = replace(dead, pod="")
     assert node_view(parts(by_hand, live, pod(DEVICES), deploy=None), NOW).inventory == TWO, "no pod to look for"
+
+
+def test_the_pod_of_each_agent_that_reports_the_gpus_is_known() -> None:
+    for app in (AGENT, CLAIMS, VGPUS):
+        assert node_view(parts(reported(), None, pod(app), deploy=None), NOW).error == "", app
+
+
+def test_a_node_whose_agent_follows_the_vgpu_label_shows_it_and_refuses_to_set_the_other() -> None:
+    found = replace(parts(reported(for_vms=True, label="A2-4Q"), None, pod(VGPUS)), node=labeled())
+    view = node_view(found, NOW)
+    assert (view.config, view.state) == ("A2-4Q", "success")
+    refused = node_change(UseConfig(nodes=("n1",), config="all-1g.5gb"), found, [])
+    assert isinstance(refused, ConfigFailure)
+    assert (refused.reason, refused.next_step) == (
+        "NotOurs",
+        "kubectl label node n1 nvidia.com/vgpu.config=NAME --overwrite",
+    )
+
+
+def labeled() -> Node:
+    labels = {names.VGPU_CONFIG_LABEL: "A2-4Q", f"{names.VGPU_CONFIG_LABEL}.state": "success"}
+    return Node(ObjectMeta(name="n1", labels=labels | {names.CONFIG_LABEL: "old", names.STATE_LABEL: "failed"}))

@@ -59,6 +59,10 @@ def node_change(
     document = parts.gpus
     if document is None:
         return _no_agent(parts)
+    if document.for_vms:
+        text = f"the agent of {parts.name} follows the label {names.VGPU_CONFIG_LABEL}, which this page does not set"
+        step = f"kubectl label node {parts.name} {names.VGPU_CONFIG_LABEL}=NAME --overwrite"
+        return ConfigFailure("NotOurs", text, (), step)
     if not document.manages:
         text = f"another program applies the label {names.CONFIG_LABEL} of {parts.name}, so its plan is not known"
         return ConfigFailure(

@@ -16,10 +16,10 @@ from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
-from aliquot.kubernetes.manifests.values import AGENT, CLAIMS, DEVICES
+from aliquot.kubernetes.manifests.values import AGENT, CLAIMS, DEVICES, VGPUS
 
-GPU_AGENTS, VGPU_AGENTS = (AGENT, CLAIMS), (DEVICES,)
-"""The apps that write each of a node's documents. Of the first two, a node has one."""
+GPU_AGENTS, VGPU_AGENTS = (AGENT, CLAIMS, VGPUS), (DEVICES,)
+"""The apps that write each of a node's documents. Of the first three, a node has one."""
 
 
 class NodeParts(msgspec.Struct, frozen=True):
@@ -50,7 +50,8 @@ def node_view(parts: NodeParts, now: float) -> ObservedNode:
     notes = parts.node.metadata.annotations if parts.node is not None else {}
     status = parse(notes.get(names.STATUS_ANNOTATION))
     document = parts.gpus
-    label = labels.get(names.CONFIG_LABEL, "")
+    followed = names.VGPU_CONFIG_LABEL if document is not None and document.for_vms else names.CONFIG_LABEL
+    label, state = labels.get(followed, ""), labels.get(f"{followed}.state", "")
     known = document is not None and document.label == label
     return ObservedNode(
         name=parts.name,
@@ -60,9 +61,9 @@ def node_view(parts: NodeParts, now: float) -> ObservedNode:
         next_step=step,
         desired=label,
         drift=document.drift if document is not None and known else (),
-        changing=_changing(status, labels),
+        changing=_changing(status, state),
         config=label,
-        state=labels.get(names.STATE_LABEL, ""),
+        state=state,
         message=status.sentence if status is not None else notes.get(names.MESSAGE_ANNOTATION, ""),
         usage=usage(parts),
     )
@@ -186,8 +187,8 @@ def _pods(pods: Sequence[Pod], apps: Sequence[str]) -> list[Pod]:
     return [pod for pod in pods if pod.metadata.labels.get("app") in apps]
 
 
-def _changing(status: AgentStatus | None, labels: dict[str, str]) -> str:
-    if status is None or labels.get(names.STATE_LABEL) not in ("pending", "rebooting"):
+def _changing(status: AgentStatus | None, state: str) -> str:
+    if status is None or state not in ("pending", "rebooting"):
         return ""
     if status.state not in ("pending", "rebooting"):
         return "the agent"

@@ -75,6 +75,8 @@ class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     holders: Stored[PodPolicy | Literal[""]] = ""
     manages: bool = True
     """False if another program applies the label."""
+    for_vms: bool = False
+    """True if its agent follows ``nvidia.com/vgpu.config`` instead of ``nvidia.com/mig.config``."""
     claims_driver: str = ""
     """The DRA driver whose claims partition the GPUs, so that no label does; empty on other nodes."""
     sources: tuple[DocumentSource, ...] = ()

@@ -17,12 +17,14 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.managed_label import VGPU
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
+from aliquot.kubernetes.label_agent.agent.document_builder import build_document
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.observer import Observer
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.last_usage import LastUsage
 from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.vgpufactory import gpu, having, kind, node
@@ -79,6 +81,12 @@ def test_a_vgpu_that_kubelet_gave_to_a_launcher_is_held_before_its_vm_has_starte
     assert isinstance(step, steps.ReportStatus)
     assert (step.status.state, step.status.reason) == ("failed", "Held")
     assert "pod vms/virt-launcher-desktop" in step.status.message
+
+
+def test_the_document_says_that_another_label_is_followed(tmp_path: Path) -> None:
+    found = build_document(observe(tmp_path, TWO_VGPUS), (), "ns/pod", LastUsage(), ())
+    assert found is not None
+    assert (found.label, found.for_vms, found.manages) == ("A2-8Q", True, True)
 
 
 def test_without_a_driver_the_next_command_shows_the_pods_that_bring_it(tmp_path: Path) -> None:
