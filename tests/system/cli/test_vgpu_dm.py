@@ -76,6 +76,7 @@ def test_a_vgpu_of_a_running_vm_is_refused_by_name_and_a_match_stays(host: Host,
     refused = run("vgpu-dm", "apply", "-f", "config.yaml", "-c", "other")
     assert (refused.code, refused.out) == (1, "")
     assert "desktop" in refused.err
+    assert "--policy" not in refused.err, "it has no such option"
     assert (vgpus(sim), kernel_writes(sim)) == (before, writes)
     Path("config.yaml").write_text("version: v1\nvgpu-configs: {less: [{devices: all, vgpu-devices: {L40S-8Q: 1}}]}\n")
     assert run("vgpu-dm", "apply", "-f", "config.yaml") == (0, "", APPLIED)
@@ -99,6 +100,20 @@ def test_errors_are_exit_code_1(words: list[str], code: int, run: Run) -> None:
     done = run("vgpu-dm", *words)
     assert (done.code, done.out) == (code, "")
     assert done.err
+
+
+def test_a_file_of_the_mig_manager_is_refused_as_by_the_original(host: Host, run: Run) -> None:
+    sim = host("h100-80gb-hbm3:vfio")
+    Path("mig.yaml").write_text(
+        "version: v1\nmig-configs: {half: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 1}}]}\n"
+    )
+    for words in (["apply"], ["assert"], ["assert", "-a"]):
+        refused = run("vgpu-dm", *words, "-f", "mig.yaml", "-c", "half")
+        assert (refused.code, refused.out) == (1, "")
+        assert "mig.yaml has mig-configs, not vgpu-configs" in refused.err
+        assert "aliquot mig-parted" in refused.err
+    assert kernel_writes(sim) == 0
+    assert not sim.node.show()["gpus"][0]["instances"]
 
 
 def test_a_valid_config_needs_no_hardware(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,25 +10,35 @@ import msgspec
 from aliquot.cli.commands import apply_plan
 from aliquot.cli.framework import desired_args, streams
 from aliquot.cli.framework.parser import Args
+from aliquot.core.config.file import MIG_PARTED, NATIVE, VGPU_DEVICE_MANAGER
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.rendering import plan_summary as summary
-from aliquot.errors import AliquotError, BlockedError, UsageError
+from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
     from aliquot.core.engine.ports import Hooks
 
 
-def config(args: Args, variable: str) -> ConfigFile:
+_OWNERS = {MIG_PARTED: ("mig-configs", "aliquot mig-parted"), VGPU_DEVICE_MANAGER: ("vgpu-configs", "aliquot vgpu-dm")}
+"""The key of each tool's files, and the command line that takes them."""
+
+
+def config(args: Args, variable: str, schema: str) -> ConfigFile:
     """Load the config file, which may be for a whole fleet. ``variable`` is the one that may name it.
 
-    Raises UsageError without a file, ConfigError with every error of the file.
+    Raises UsageError without a file, ConfigError with every error of the file, or if it is that of the other tool:
+    ``schema`` is that of this one. A native file may have all kinds of share.
     """
     if not args.config_file:
         raise UsageError(f"no config file: give -f FILE or set {variable}", next_step=f"{args.prog} --help")
     found = desired_args.config_file(args, args.config_file, args.selected_config)
+    if found.schema not in (NATIVE, schema):
+        (wanted, _), (key, command) = _OWNERS[schema], _OWNERS[found.schema]
+        step = f"{command} {args.verb} -f {shlex.quote(args.config_file)}"
+        raise ConfigError(f"{found.source} has {key}, not {wanted}", next_step=step)
     return msgspec.structs.replace(found, fleet=True)
 
 
@@ -62,8 +73,11 @@ def execute(execution: apply_plan.PlanExecution, args: Args, hooks: Hooks | None
 
 
 def _blocked(plan: Plan) -> AliquotError:
+    from aliquot.core.planner.blockers import OR_WAIT
+
     first = plan.blockers[0]
-    return BlockedError(first.message, code=first.rule, details=_details(plan), next_step=first.next_step)
+    step = (first.next_step or "").removesuffix(OR_WAIT) or None  # these command lines have no such option
+    return BlockedError(first.message, code=first.rule, details=_details(plan), next_step=step)
 
 
 def _details(plan: Plan) -> tuple[str, ...]:

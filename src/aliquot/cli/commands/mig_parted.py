@@ -15,6 +15,7 @@ from aliquot.cli.framework import file_output as documents
 from aliquot.cli.framework import output, owned_files, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
+from aliquot.core.config.file import MIG_PARTED
 from aliquot.core.model.actions import Action, Reset
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
@@ -39,7 +40,7 @@ def run(args: Args) -> int:
 
 
 def _config(args: Args) -> ConfigFile:
-    return compatible.config(args, "MIG_PARTED_CONFIG_FILE")
+    return compatible.config(args, "MIG_PARTED_CONFIG_FILE", MIG_PARTED)
 
 
 def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:

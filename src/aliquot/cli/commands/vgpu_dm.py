@@ -9,6 +9,7 @@ from aliquot.cli.commands import apply_plan, compatible
 from aliquot.cli.framework import streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
+from aliquot.core.config.file import VGPU_DEVICE_MANAGER
 from aliquot.core.model.plan import Policy
 from aliquot.errors import BlockedError, DriftError
 
@@ -25,7 +26,7 @@ def run(args: Args) -> int:
 def _apply(args: Args) -> None:
     from aliquot.core.planner.plan import plan
 
-    config = compatible.config(args, _VARIABLE)
+    config = compatible.config(args, _VARIABLE, VGPU_DEVICE_MANAGER)
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         made = plan(inventory, compatible.desired(args, config, inventory), Policy())
@@ -40,7 +41,7 @@ def _apply(args: Args) -> None:
 
 
 def _assert(args: Args) -> None:
-    config = compatible.config(args, _VARIABLE)
+    config = compatible.config(args, _VARIABLE, VGPU_DEVICE_MANAGER)
     if args.valid_config:
         streams.note("Selected vGPU device configuration is valid")
         return

@@ -25,21 +25,23 @@ _MAX_LISTED = 3
 """Holders that a next step names."""
 
 
+OR_WAIT = ", or add --policy wait"
+"""The end of a next step, for commands with that option."""
+
+
 def holders_next_step(holders: Sequence[Holder]) -> str:
     """Return the next step about holders: end them, or wait for them. Never proposes to end them by force."""
     if any(h.id == UNKNOWN_HOLDER for h in holders):
         return "find what uses it and end that, then destroy it with nvidia-smi: Aliquot cannot see its holders"
     distinct = dict.fromkeys(holders)
     if distinct and all(h.kind == "reservation" for h in distinct):
-        return (
-            f"type '{join(['aliquot', 'docker', 'release', *(h.releasable for h in distinct)])}', or add --policy wait"
-        )
+        return f"type '{join(['aliquot', 'docker', 'release', *(h.releasable for h in distinct)])}'{OR_WAIT}"
     if distinct and all(h.kind == "claim" for h in distinct):
         namespace, _, name = next(iter(distinct)).id.partition("/")
         return f"end the pods of the claim ({join(['kubectl', '-n', namespace, 'describe', 'resourceclaim', name])})"
     named = [str(h) for h in distinct]
     more = f" and {len(named) - _MAX_LISTED} more" if len(named) > _MAX_LISTED else ""
-    return f"end {', '.join(named[:_MAX_LISTED]) or 'the holders'}{more}, or add --policy wait"
+    return f"end {', '.join(named[:_MAX_LISTED]) or 'the holders'}{more}{OR_WAIT}"
 
 
 def mig_argument(table: PlacementTable, counts: Counter[int]) -> str:
