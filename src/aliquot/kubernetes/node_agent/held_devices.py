@@ -44,4 +44,5 @@ def devices_to_destroy(plan: Plan, inventory: Inventory) -> frozenset[str]:
 def all_device_ids(gpu: Gpu) -> set[str]:
     """Return every id by which kubelet may know a device of a GPU, and the GPU's UUID."""
     inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
-    return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}
+    functions = {f.pci for f in gpu.virtual.functions} if gpu.virtual is not None else set()
+    return {gpu.uuid, *inside, *functions, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}

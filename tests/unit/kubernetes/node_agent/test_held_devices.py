@@ -81,6 +81,14 @@ def test_what_ends_with_a_plan() -> None:
     assert plan() == frozenset()
 
 
+def test_a_free_function_that_a_vm_gets_as_it_is_ends_with_the_functions() -> None:
+    free = msgspec.structs.replace(HERE, gpus=(msgspec.structs.replace(HERE.gpus[0], vgpus=()),))
+    off = SetFunctions(gpu=PCI, reason="x", count=0)
+    ended = devices_to_destroy(make_plan("n", "f", Desired(()), (off,), policy=Policy(), unchanged=0), free)
+    given = use(TWO)
+    assert uses_of_devices(ended, [given], free) == [given], "kubelet knows it by its address"
+
+
 # -- containers next to VMs
 
 SLICED = msgspec.structs.replace(
