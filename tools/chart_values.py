@@ -214,6 +214,13 @@ LOCATED = """\
 """
 
 NOTES = """\
+{{- if and .Values.vgpuDeviceManager.enabled (not .Values.migManager.enabled) }}
+{{- $next := "leave it true, and set settings.mig.enabled=false to leave MIG to another program" }}
+{{- fail (printf "vgpuDeviceManager.enabled needs migManager.enabled, whose account it uses: %s" $next) }}
+{{- end }}
+{{- if and .Values.devices.besidePcidevices (not .Values.devices.enabled) }}
+{{- fail "devices.besidePcidevices needs devices.enabled=true: no agent serves the nodes that pcidevices leaves" }}
+{{- end -}}
 Aliquot {{ .Chart.AppVersion }} partitions the GPUs of this cluster. MIG strategy: {{ .Values.mig.strategy }}.
 
 If the GPU Operator runs its own MIG manager, device plugin or gpu-feature-discovery, turn them off first:

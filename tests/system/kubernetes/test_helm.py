@@ -281,6 +281,11 @@ def test_turned_off_it_makes_nothing() -> None:
         ({"migManager": {"config": {"default": "all-enabled"}}}, "default"),
         ({"migManager": {"env": [{"name": "WITH_REBOOT", "value": True}]}}, "env"),
         ({"migManager": {"config": {"create": True, "data": {"config.yaml": "x"}}}}, "needs migManager.config.name"),
+        (
+            {"vgpuDeviceManager": {"enabled": True}, "migManager": {"enabled": False}},
+            "vgpuDeviceManager.enabled needs migManager.enabled",
+        ),
+        ({"devices": {"besidePcidevices": True}}, "devices.besidePcidevices needs devices.enabled"),
     ],
 )
 def test_impossible_values_are_refused(values: dict[str, Any], word: str) -> None:
