@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from aliquot.dashboard.change_requests import PartitionGpu, UseConfig
 from aliquot.dashboard.claim_views import ClaimableProfile
-from aliquot.dashboard.cluster.claims import UNPUBLISHED
+from aliquot.dashboard.cluster.claims import UNPUBLISHED, ClusterClaims
+from aliquot.kubernetes.client.errors import ForbiddenError
+from aliquot.kubernetes.client.informer import Informer
+from aliquot.kubernetes.client.watch import FullList
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.manifests.rbac_dashboard import CHANGE_ROLE
 from support.agents import NAMESPACE
 from support.cluster import Cluster
@@ -85,3 +90,16 @@ def test_no_label_partitions_a_node_whose_claims_do(page: Bed, played: Played, c
             "Claims", f"the GPUs of {node} are partitioned by claims: pods request devices of {DRIVER}"
         )  # fmt: skip
         assert obstacle.next_step == f"kubectl label node {node} aliquot.dev/allocation=plugin --overwrite"
+
+
+def test_it_does_not_say_that_no_claim_has_a_gpu_before_it_knows() -> None:
+    slices, claims = Informer(ResourceSlice), Informer(ResourceClaim)
+    shown = ClusterClaims(slices, claims)
+    assert shown.view("", 1).missing == ("Claims are still being read.",)
+    slices.note_failure(ForbiddenError("no right", status=403))
+    (sentence,) = shown.view("", 2).missing
+    assert sentence.startswith("Claims cannot be read now: no right. Next: kubectl get ")
+    slices.note_failure(None)
+    slices.apply(FullList(()))
+    claims.apply(FullList(()))
+    assert shown.view("", 3).missing == ()

@@ -68,8 +68,13 @@ def _missing(slices: Informer[ResourceSlice], claims: Informer[ResourceClaim]) -
         return
     for informer in (slices, claims):
         if informer.unavailable:
-            yield f"Claims cannot be read now: {informer.unavailable}"
+            yield (
+                f"Claims cannot be read now: {informer.unavailable}. "
+                "Next: kubectl get resourceclaims,resourceslices --all-namespaces"
+            )
             return
+    if not (slices.synced and claims.synced):
+        yield "Claims are still being read."
 
 
 def _row(found: ClaimDevice) -> ClaimRow:
