@@ -79,7 +79,7 @@ vgpuDeviceManager:
   config:
     # ConfigMap with the named configs (key config.yaml); empty: generated on each node
     name: ""
-    # named config of a node without the label; empty: its vGPUs stay as they are
+    # named config of a node without the label; empty: its vGPUs stay as they are. ClusterPolicy's counts first
     default: ""
   resources:
     requests: {cpu: 10m, memory: 64Mi}

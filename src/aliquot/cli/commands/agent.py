@@ -20,28 +20,37 @@ if TYPE_CHECKING:
 
 def run(args: Args) -> int:
     """Run the agent until SIGTERM."""
-    if args.vgpus and (others := [f"--{name}" for name in ("labels", "devices", "claims") if getattr(args, name)]):
-        raise UsageError(
-            f"--vgpus and {others[0]} change the same GPUs: a node for VMs with vGPUs has one of them",
-            next_step="aliquot agent --vgpus --node-name NAME",
-        )
-    labels = args.labels or args.vgpus or not (args.devices or args.claims)
-    if labels and args.claims:
-        raise UsageError(
-            "--labels and --claims give the same GPUs to pods in two ways: a node has one of them",
-            details=("the node's label aliquot.dev/allocation chooses between their DaemonSets",),
-            next_step="aliquot agent --claims --node-name NAME",
-        )
+    _refuse_combinations(args)
     if not args.node_name:
         raise UsageError("the agent needs the node's name in the cluster", next_step="aliquot agent --node-name NAME")
     try:
         from aliquot.kubernetes.node_agent.agent_run import run_agent
 
-        starts = [make(args) for make in _roles(args, labels)]
+        starts = [make(args) for make in _roles(args, _follows_labels(args))]
     except ModuleNotFoundError as error:
         raise missing_library(error, "agent", "the agent") from error
     tune_gc()
     return run_agent(starts)
+
+
+def _follows_labels(args: Args) -> bool:
+    return bool(args.labels or args.vgpus or not (args.devices or args.claims))
+
+
+def _refuse_combinations(args: Args) -> None:
+    if args.default_vgpu_config and not args.vgpus:
+        raise UsageError("--default-vgpu-config needs --vgpus", next_step="aliquot agent --vgpus --node-name NAME")
+    if args.vgpus and (others := [f"--{name}" for name in ("labels", "devices", "claims") if getattr(args, name)]):
+        raise UsageError(
+            f"--vgpus and {others[0]} change the same GPUs: a node for VMs with vGPUs has one of them",
+            next_step="aliquot agent --vgpus --node-name NAME",
+        )
+    if args.claims and _follows_labels(args):
+        raise UsageError(
+            "--labels and --claims give the same GPUs to pods in two ways: a node has one of them",
+            details=("the node's label aliquot.dev/allocation chooses between their DaemonSets",),
+            next_step="aliquot agent --claims --node-name NAME",
+        )
 
 
 def _roles(args: Args, labels: bool) -> list[Callable[[Args], RoleStart]]:

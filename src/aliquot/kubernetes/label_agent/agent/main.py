@@ -32,7 +32,7 @@ from aliquot.kubernetes.node_agent.agent_run import RoleStart
 from aliquot.kubernetes.node_agent.shared_parts import AgentOptions, AgentRole, Job, SharedParts
 
 ROLE = AgentRole("label agent", "--labels", document.GPUS, resources="nvidia.com/")
-VGPU_ROLE = msgspec.structs.replace(ROLE, flag="--vgpus")
+VGPU_ROLE = msgspec.structs.replace(ROLE, flag="--vgpus", resources="")
 
 
 class LabelAgentOptions(AgentOptions, frozen=True, kw_only=True):
