@@ -18,6 +18,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/laws/oracle/test_planner.py", "tests/laws/property/test_laws.py")
 VGPU_TESTS = ("tests/laws/oracle/test_vgpu_planner.py", "tests/laws/property/test_vgpu_laws.py")
+PARAMETERS = ("tests/unit/core/planner/vgpu/test_parameters.py",)
 HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtual_machines/kubevirt"
 _UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
@@ -323,6 +324,41 @@ MUTANTS = {
         "if len(gpus) < 2 or not new:",
         "if len(gpus) < 9 or not new:",
         ("tests/unit/core/planner/vgpu/test_fabric.py",),
+    ),
+    "parameters-match": Mutant(
+        "plugin parameters: a vGPU meets a request whatever its parameters are",
+        "core/planner/vgpu/matching.py",
+        'return f"type {type_id}" if parameters is None else f"type {type_id} {parameters}"',
+        'return f"type {type_id}"',
+        PARAMETERS,
+    ),
+    "parameters-cuda": Mutant(
+        "plugin parameters: those for CUDA are written for types without CUDA",
+        "core/planner/vgpu/rules.py",
+        "if not names or vgpu_type.series in CUDA_SERIES:",
+        "if not names or vgpu_type.series:",
+        PARAMETERS,
+    ),
+    "parameters-place": Mutant(
+        "plugin parameters: a vGPU that gets others moves to the first free function",
+        "core/planner/vgpu/gpu_plan.py",
+        "recorded = (*renewed, *gpu.virtual.recorded_vgpus)",
+        "recorded = gpu.virtual.recorded_vgpus",
+        PARAMETERS,
+    ),
+    "parameters-back": Mutant(
+        "plugin parameters: the way back of a change forgets them",
+        "core/planner/restore_point.py",
+        "parameters=vgpu.parameters)",
+        "parameters=None)",
+        PARAMETERS,
+    ),
+    "parameters-boot": Mutant(
+        "plugin parameters: a boot forgets those that the last request left as they were",
+        "core/config/boot_record.py",
+        "parameters=found.parameters or request.parameters)",
+        "parameters=request.parameters)",
+        ("tests/unit/core/config/test_record.py",),
     ),
     "vm-theirs": Mutant(
         "KubeVirt: an entry of what pcidevices serves on its nodes is judged as ours",

@@ -9,10 +9,11 @@ from tools.docs.text import joined, made, table
 from aliquot.core.config import load, settings, settings_text
 from aliquot.core.config.file import NATIVE, SHARES
 from aliquot.core.config.formats import native
-from aliquot.core.config.formats.native_vgpu import MIXED
+from aliquot.core.config.formats.native_vgpu import MIXED, PARAMETERS
 from aliquot.core.config.select.selector import MAX_INDEX
 from aliquot.core.config.text.instance_request import MAX_COUNT
 from aliquot.core.config.text.vgpu_request import MAX_VGPUS
+from aliquot.core.model.plugin_parameters import NAMES
 from aliquot.errors import ConfigError
 
 TOP = {
@@ -32,6 +33,11 @@ ENTRY = {
     MIXED: (
         "`true` or `false`",
         "whether vGPUs of different sizes share a GPU; if omitted, unchanged",
+        "only with `vgpu`",
+    ),
+    PARAMETERS: (
+        "a mapping",
+        "the parameters of NVIDIA's plugin for each vGPU; if omitted, unchanged",
         "only with `vgpu`",
     ),
 }
@@ -87,7 +93,7 @@ REFUSED = (
 def page() -> str:
     """Return the whole page. Raises AssertionError if the tables above differ from the reader's own keys."""
     assert tuple(TERMS) == native._TERMS
-    assert tuple(ENTRY) == ("gpus", *SHARES, MIXED)
+    assert tuple(ENTRY) == ("gpus", *SHARES, MIXED, PARAMETERS)
     return joined([*_native(), *_examples(), *_settings(), *_others()])
 
 
@@ -110,6 +116,10 @@ def _native() -> Iterator[str]:
     yield from ("", "### `vgpu`", "")
     yield f"`none`, or a mapping of types to counts from 1 to {MAX_VGPUS}: by full name, by short name (`A2-4Q`),"
     yield "or by number (`id:746`, `nvidia-746`)."
+    yield from ("", "### `vgpu-parameters`", "")
+    yield "A mapping of these switches to `true` or `false`, for each vGPU of the entry; `{}` means the defaults:"
+    yield f"{', '.join(f'`{name}`' for name in NAMES)}. The plugin reads them when a VM opens the vGPU."
+    yield "A vGPU with other parameters is created again, which its VM must be off for."
 
 
 def _examples() -> Iterator[str]:

@@ -117,8 +117,8 @@ class NodeBackend(Generic[D]):
     def set_functions(self, pci: str, count: int) -> None:
         self.kernel.set_functions(self.nvml.read_gpu(pci), count, self.suspend)
 
-    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
-        self.kernel.create_vgpu(self.nvml.read_gpu(pci), function, type_id, uuid)
+    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str, parameters: str = "") -> None:
+        self.kernel.create_vgpu(self.nvml.read_gpu(pci), function, type_id, uuid, parameters)
 
     def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
         self.kernel.destroy_vgpu(self.nvml.read_gpu(pci), function, type_id, uuid, ownership_token)

@@ -408,3 +408,28 @@ def test_an_export_for_mig_parted_says_what_it_leaves_out(host: Host, run: Run) 
     run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
     assert "left out: see --native" in run("export").err
     assert run("export", "--native").err == ""
+
+
+@pytest.mark.parametrize("template", ["a2:mdev", "l40s:vfio"])
+def test_plugin_parameters_are_applied_verified_and_restored_after_a_reboot(
+    host: Host, run: Run, template: str
+) -> None:
+    sim = host(template)
+    name = "A2-4Q" if template == "a2:mdev" else "L40S-8Q"
+    entry = f"{{gpus: all, vgpu: {{{name}: 2}}, vgpu-parameters: {{enable_uvm: true}}}}"
+    with open("x.yaml", "w") as file:
+        file.write(f"version: aliquot/v1\nconfigs:\n  x: [{entry}]\n")
+    assert run("apply", "--gpu", "0", "--vgpu", f"{name}*2").code == 0
+    found = run("verify", "-f", "x.yaml")
+    assert (found.code, "has plugin parameters none, but should have enable_uvm=1" in found.out) == (30, True), found
+    sim.node._control("fault", kind="fail", call="SysfsWrite", code=5, path="vgpu_params", calls=1)
+    before = gpu(sim)["vgpus"]
+    assert run("apply", "-f", "x.yaml").code != 0
+    assert gpu(sim)["vgpus"] == before
+    assert run("apply", "-f", "x.yaml").code == 0
+    assert [v["params"] for v in gpu(sim)["vgpus"]] == ["enable_uvm=1"] * 2
+    assert "enable_uvm=1" in run("vgpu", "list").out
+    assert run("sim", "reboot").code == 0
+    assert run("restore", "--boot").code == 0
+    assert [v["params"] for v in gpu(sim)["vgpus"]] == ["enable_uvm=1"] * 2
+    assert run("verify", "-f", "x.yaml").code == 0

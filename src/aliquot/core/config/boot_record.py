@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from aliquot.core.model.desired import Desired, DesiredGpu, ResolutionFailure
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.planner.compute_grouping import same_instances
+from aliquot.core.planner.vgpu.drift import meets
 
 NAME = "the record"
 VFIO = "vfio-pci"
@@ -48,6 +49,8 @@ def merge_requests(
         full = (
             _merge(old.desired, desired_gpu, gpus[desired_gpu.pci]) if old and desired_gpu.pci in gpus else desired_gpu
         )
+        if desired_gpu.pci in gpus:
+            full = _with_parameters(full, gpus[desired_gpu.pci])
         merged.append(RecordedRequest(full, uuids.get(desired_gpu.pci, ""), desired.name))
     return tuple(sorted([*merged, *rest.values()], key=lambda k: k.desired.pci))
 
@@ -78,6 +81,19 @@ def _merge(previous: DesiredGpu, desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGp
         if present and getattr(desired_gpu, name) is None
     }
     return msgspec.structs.replace(desired_gpu, **inherited)
+
+
+def _with_parameters(desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGpu:
+    """Return a request with the plugin parameters that it left as they were: a reboot ends these too."""
+    left = list(gpu.vgpus)
+    vgpus: list[DesiredVgpu] = []
+    for request in desired_gpu.vgpus or ():
+        found = next((v for v in left if meets(v, request)), None)
+        if found is not None:
+            left.remove(found)
+            request = msgspec.structs.replace(request, parameters=found.parameters or request.parameters)
+        vgpus.append(request)
+    return msgspec.structs.replace(desired_gpu, vgpus=tuple(vgpus)) if vgpus else desired_gpu
 
 
 def replay(requests: Iterable[RecordedRequest], inventory: Inventory) -> tuple[Desired, tuple[ResolutionFailure, ...]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from aliquot.core.config.file import MIG, NATIVE, PASSTHROUGH, VGPU
-from aliquot.core.config.formats.native_vgpu import MIXED
+from aliquot.core.config.formats.native_vgpu import MIXED, PARAMETERS
 from aliquot.core.config.formats.yaml_writer import natural
 from aliquot.core.config.select.selector import packed
 from aliquot.core.config.text.vgpu_request import NONE
 from aliquot.core.model.ids import packed_pci_id
 from aliquot.core.model.inventory import Gpu, GpuInstance, GpuVirtualization, Inventory
+from aliquot.core.model.plugin_parameters import as_switches
 from aliquot.errors import BlockedError
 
 Document = dict[str, object]
@@ -108,12 +109,22 @@ def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
     if gpu.vgpus or (virtual.enabled and not gpu.mig.enabled):
         counts = Counter(v.type for v in gpu.vgpus)
         share: Document = {VGPU: {name: counts[name] for name in natural(counts)} or NONE}
-        return share | {MIXED: True} if virtual.mixed_size else share
+        share |= {MIXED: True} if virtual.mixed_size else {}
+        return share | _parameters(gpu)
     if not gpu.mig.capable:
         return None
     if not gpu.mig.enabled:
         return {MIG: "disabled"}
     return {MIG: [_instance_entry(inventory, gpu, i) for i in _ordered(gpu)] or {}}
+
+
+def _parameters(gpu: Gpu) -> Document:
+    """Return the plugin parameters, if the vGPUs have the same and a file can name them. Without them the file leaves
+    parameters as they are.
+    """
+    texts = {v.parameters for v in gpu.vgpus}
+    switches = as_switches(texts.pop()) if len(texts) == 1 else None
+    return {PARAMETERS: switches} if switches else {}
 
 
 def _ordered(gpu: Gpu) -> list[GpuInstance]:

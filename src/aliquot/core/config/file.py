@@ -36,6 +36,8 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     """vGPU: the types; empty means no vGPUs."""
     mixed_size: bool | None = None
     """vGPU: whether mixed-size mode is requested, None for "as it is"."""
+    parameters: str | None = None
+    """vGPU: the plugin parameters of each, None for "as they are"."""
     on: bool = False
     """Passthrough: whether it is requested."""
     at_least: bool = False

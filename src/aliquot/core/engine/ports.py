@@ -79,8 +79,10 @@ class Backend(GpuDriver, Protocol):
         """Enable (``count``) or disable (0) virtual functions, and wait, with a limit, until all are ready."""
         ...
 
-    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
-        """Create a vGPU on a free function. Raises InUseError if the function is not free any more."""
+    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str, parameters: str = "") -> None:
+        """Create a vGPU with its plugin parameters on a free function. Raises InUseError if the function is not free
+        any more.
+        """
         ...
 
     def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, ownership_token: str) -> None:

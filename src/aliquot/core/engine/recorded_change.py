@@ -50,6 +50,7 @@ class RecordedVgpu(msgspec.Struct, frozen=True, omit_defaults=True):
     type_id: int
     type: str = ""
     uuid: str = ""
+    parameters: str = ""
 
 
 class GpuBefore(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -175,7 +176,7 @@ def _before(gpu: Gpu) -> GpuBefore:
             )
             for i in gpu.instances
         ),
-        vgpus=tuple(RecordedVgpu(v.function, v.type_id, v.type, v.uuid) for v in gpu.vgpus),
+        vgpus=tuple(RecordedVgpu(v.function, v.type_id, v.type, v.uuid, v.parameters) for v in gpu.vgpus),
         functions=len(virtual.functions),
         vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO),
         mixed_size=virtual.mixed_size,
@@ -193,7 +194,11 @@ def _change(pci: str, actions: Iterable[Action]) -> GpuChange:
     return GpuChange(
         gpu=pci,
         instances=tuple((a.profile_id, a.placement) for a in every if isinstance(a, Create)),
-        vgpus=tuple(RecordedVgpu(a.function, a.type_id, a.type, a.uuid) for a in every if isinstance(a, CreateVgpu)),
+        vgpus=tuple(
+            RecordedVgpu(a.function, a.type_id, a.type, a.uuid, a.parameters)
+            for a in every
+            if isinstance(a, CreateVgpu)
+        ),
         functions=tuple(a.count for a in every if isinstance(a, SetFunctions)),
         passthrough=tuple(a.on for a in every if isinstance(a, SetPassthrough) and not a.function),
     )
@@ -238,7 +243,7 @@ def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
         now,
         mig=msgspec.structs.replace(now.mig, capable=bool(before.mig), current=mode, pending=mode),
         instances=tuple(_instance(number, each) for number, each in enumerate(before.instances)),
-        vgpus=tuple(Vgpu(v.function, v.type_id, v.type, v.uuid) for v in before.vgpus),
+        vgpus=tuple(Vgpu(v.function, v.type_id, v.type, v.uuid, parameters=v.parameters) for v in before.vgpus),
         passthrough=before.passthrough,
         virtual=virtual,
     )

@@ -42,12 +42,13 @@ def execute(run: Run, action: VirtualAction) -> None:
 def _create(run: Run, action: CreateVgpu) -> None:
     backend = run.context.backend
     try:
-        backend.create_vgpu(action.gpu, action.function, action.type_id, action.uuid)
+        backend.create_vgpu(action.gpu, action.function, action.type_id, action.uuid, action.parameters)
     except InUseError:
         # libvirt creates its persistent mdevs as soon as their function appears: this may be the requested one.
         gpu = backend.read_gpu(action.gpu)
         vgpu = _find(gpu, action)
-        if vgpu is None or vgpu.type_id != action.type_id or not _has_uuids(gpu):
+        requested = action.type_id, action.parameters
+        if vgpu is None or (vgpu.type_id, vgpu.parameters) != requested or not _has_uuids(gpu):
             raise
 
 

@@ -104,6 +104,8 @@ class CreateVgpu(_Action, frozen=True, tag="create-vgpu"):
     """The placement id that the driver will choose in mixed-size mode."""
     instance: str | None = None
     """The placement ``start:size`` of the GPU instance that the vGPU will take."""
+    parameters: str = ""
+    """Its plugin parameters, as ``plugin_parameters`` writes them."""
 
 
 class DestroyVgpu(_Action, frozen=True, tag="destroy-vgpu"):

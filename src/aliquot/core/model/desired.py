@@ -14,7 +14,9 @@ _GpuRule = Literal[
 ]
 _CountRule = Literal["AT_MOST", "COMPUTE_INSTANCES", "COMPUTE_SLICES", "ENGINES", "EXCLUDES", "MAX_INSTANCES"]
 _PlaceRule = Literal["COMPUTE_PLACEMENT", "PLACEMENT"]
-_TypeRule = Literal["EQUAL_SIZE", "MAX_VGPUS", "MIG_TYPE", "MIXED_SIZE", "SERIES", "TYPE_WITHOUT_ID", "UNKNOWN_TYPE"]
+_TypeRule = Literal[
+    "EQUAL_SIZE", "MAX_VGPUS", "MIG_TYPE", "MIXED_SIZE", "PARAMETER", "SERIES", "TYPE_WITHOUT_ID", "UNKNOWN_TYPE"
+]
 _FunctionRule = Literal["FUNCTIONS_IN_USE", "NO_FUNCTION", "NO_INSTANCE", "NO_VGPU_DRIVER"]
 _HostRule = Literal["FABRIC", "IOMMU_GROUP", "NO_IOMMU", "NO_VFIO", "PASSTHROUGH"]
 _MachineRule = Literal["DISPLAY", "ONE_NODE", "PER_VM", "RAMFB"]
@@ -59,6 +61,8 @@ class DesiredVgpu(msgspec.Struct, frozen=True):
     function: str = ""
     uuid: str = ""
     placement: int | None = None
+    parameters: str | None = None
+    """Its plugin parameters, as ``plugin_parameters`` writes them. None leaves those of a vGPU that stays."""
 
 
 class DesiredGpu(msgspec.Struct, frozen=True):

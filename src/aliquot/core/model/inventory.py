@@ -124,6 +124,8 @@ class Vgpu(msgspec.Struct, frozen=True):
     """Token in the owner map, empty if not recorded. A destroy must present it, so that a late release cannot hit a new
     owner.
     """
+    parameters: str = ""
+    """The parameters of NVIDIA's vGPU plugin that differ from its defaults, as ``plugin_parameters`` writes them."""
     holders: tuple[Holder, ...] = ()
     """Processes that have its VFIO handle open."""
 
@@ -323,7 +325,11 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
         def shares(gpu: Gpu) -> list[object]:
             if gpu.virtual is None:
                 return []
-            vgpus = [[v.function, v.type_id, v.uuid, v.gpu_instance, v.placement, v.ownership_token] for v in gpu.vgpus]
+            vgpus = [
+                [v.function, v.type_id, v.uuid, v.gpu_instance, v.placement, v.ownership_token]
+                + ([v.parameters] if v.parameters else [])
+                for v in gpu.vgpus
+            ]
             return [gpu.passthrough, len(gpu.virtual.functions), gpu.virtual.mixed_size, vgpus]
 
         facts = [self.driver] + [

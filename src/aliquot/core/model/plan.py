@@ -16,7 +16,9 @@ from aliquot.core.model.stored import Stored
 HeldPolicy = Literal["refuse", "wait", "force"]
 HELD_POLICIES: tuple[HeldPolicy, ...] = get_args(HeldPolicy)
 _MigDrift = Literal["unresolved", "missing-gpu", "lost-gpu", "mode", "pending-mode", "missing", "extra"]
-_VmDrift = Literal["passthrough", "functions", "mixed-size", "bound", "vgpu-type", "vgpu-missing", "vgpu-extra"]
+_VmDrift = Literal[
+    "passthrough", "functions", "mixed-size", "bound", "vgpu-type", "vgpu-missing", "vgpu-extra", "vgpu-parameters"
+]
 DriftKind = Literal[_MigDrift, _VmDrift]
 
 

@@ -75,7 +75,7 @@ def spare_foreign(restore_point: Desired, before: Inventory, now: Inventory, act
             mig = True if added_instances else desired_gpu.mig
             instances = _as_requests((*restored, *added_instances), now.places_compute_instances)
             desired_gpu = msgspec.structs.replace(desired_gpu, mig=mig, instances=instances)
-        others = tuple(DesiredVgpu(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus if foreign(v))
+        others = tuple(_same_vgpu(v) for v in gpu.vgpus if foreign(v))
         if others and desired_gpu.vgpus is not None:
             vgpus = (*desired_gpu.vgpus, *others)
             desired_gpu = msgspec.structs.replace(desired_gpu, vgpus=vgpus, functions=desired_gpu.functions or None)
@@ -108,6 +108,10 @@ def _as_requests(instances: Iterable[GpuInstance], exact: bool) -> tuple[Desired
     )
 
 
+def _same_vgpu(vgpu: Vgpu) -> DesiredVgpu:
+    return DesiredVgpu(vgpu.type_id, vgpu.type, vgpu.function, vgpu.uuid, parameters=vgpu.parameters)
+
+
 def _restoring_gpu(gpu: Gpu, exact: bool) -> DesiredGpu:
     return msgspec.structs.replace(_present_as_desired(gpu, exact), source="the journal", restoring=True)
 
@@ -124,7 +128,7 @@ def _present_as_desired(gpu: Gpu, exact: bool) -> DesiredGpu:
         pci=gpu.pci,
         mig=gpu.mig.enabled if gpu.mig.capable else None,
         instances=instance_requests(gpu, exact),
-        vgpus=tuple(DesiredVgpu(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus),
+        vgpus=tuple(map(_same_vgpu, gpu.vgpus)),
         functions=virtual.enabled if virtual.total else None,
         mixed_size=virtual.mixed_size if virtual.enabled else None,
         passthrough=False,

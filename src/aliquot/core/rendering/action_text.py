@@ -64,7 +64,9 @@ def _object(action: Action) -> str:
         case SetMixedSize():
             return f"mixed-size mode {'on' if action.on else 'off'}"
         case CreateVgpu() | DestroyVgpu():
-            return f"{shares.short(action.type)} on {action.function}{_where(action)}"
+            parameters = action.parameters if isinstance(action, CreateVgpu) else ""
+            what = f"{shares.short(action.type)} on {action.function}{_where(action)}"
+            return f"{what} with {parameters}" if parameters else what
         case SetPassthrough():
             what = f"passthrough of {action.function}" if action.function else "passthrough"
             return f"{what} {'on' if action.on else 'off'}"

@@ -92,6 +92,8 @@ def _virtual(old: Gpu, new: Gpu) -> Iterator[str]:
         known = previous.get(key)
         if known is None:
             yield f"created vGPU {_vgpu(each)}" + (f", {_holders_text(each.holders)}" if each.holders else "")
+        elif known.parameters != each.parameters:
+            yield f"vGPU {_vgpu(each)} has plugin parameters {each.parameters or 'none'}"
         elif known.holders != each.holders:
             yield f"vGPU {_vgpu(each)} {_holders_text(each.holders)}"
 

@@ -189,12 +189,14 @@ class Kernel:
                 ready = self._lists_types if has_vgpu_driver else lambda function: True
                 switching.wait_until_ready(self.files, self._clock, gpu.pci, count, ready, self._report)
 
-    def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str) -> None:
+    def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, parameters: str = "") -> None:
         """Create a vGPU. ``gpu`` is as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
         with self._exclusively(gpu.pci), uninterrupted():
             state = self._current_state(gpu)
             types = state.table or vgpu.table(gpu.pci_device, gpu.subsystem)
             self._vgpus.create(state.gpu, types, function, type_id, uuid)
+            if parameters:
+                self._vgpus.set_parameters(gpu, function, uuid, parameters)
 
     def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
         """Destroy a vGPU. Raises as ``Backend.destroy_vgpu``."""

@@ -13,6 +13,7 @@ from aliquot.core.model.inventory import FrameworkName
 
 TYPES = "mdev_supported_types"
 CURRENT = "nvidia/current_vgpu_type"
+PARAMETERS = "nvidia/vgpu_params"
 
 
 class VgpuTypeOffer(msgspec.Struct, frozen=True):
@@ -38,6 +39,8 @@ class KernelVgpu(msgspec.Struct, frozen=True):
     gpu_instance: int | None = None
     placement: int | None = None
     """The driver's placement, which counts only in mixed-size mode."""
+    parameters: str = ""
+    """Its plugin parameters, in our order."""
 
 
 class VgpuFramework(Protocol):
@@ -61,4 +64,8 @@ class VgpuFramework(Protocol):
 
     def path(self, function: str, type_id: int) -> str:
         """Return the file that a creation writes, for messages."""
+        ...
+
+    def parameters_path(self, function: str, uuid: str) -> str:
+        """Return the file of a vGPU's plugin parameters."""
         ...

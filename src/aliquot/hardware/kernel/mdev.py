@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable
 
 from aliquot.core.model.inventory import FrameworkName
-from aliquot.hardware.kernel.framework import TYPES, KernelVgpu, VgpuTypeOffer
+from aliquot.core.model.plugin_parameters import normal_text
+from aliquot.hardware.kernel.framework import PARAMETERS, TYPES, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.pci import DEVICES, attribute
 from aliquot.hardware.kernel.sysfs import MalformedError, link_target, list_names, read_number, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
@@ -68,6 +69,7 @@ class MdevFramework:
             (*devices, *(f"/dev/vfio/devices/{c}" for c in sorted(cdevs))),
             valid_id(read_number(self._files, f"{folder}/nvidia/gpu_instance_id")),
             valid_id(read_number(self._files, f"{folder}/nvidia/placement_id")),
+            normal_text(read_optional(self._files, self.parameters_path(function, uuid)) or ""),
         )
 
     def create(self, function: str, type_id: int, uuid: str) -> None:
@@ -79,6 +81,9 @@ class MdevFramework:
     def path(self, function: str, type_id: int) -> str:
         folder = self._folders(function).get(type_id) or attribute(function, f"{TYPES}/nvidia-{type_id}")
         return f"{folder}/create"
+
+    def parameters_path(self, function: str, uuid: str) -> str:
+        return attribute(function, f"{uuid}/{PARAMETERS}")
 
     def _folders(self, function: str) -> dict[int, str]:
         root = attribute(function, TYPES)

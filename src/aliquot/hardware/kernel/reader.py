@@ -171,6 +171,7 @@ def _vgpu(
         placement=kernel_vgpu.placement if mixed_size else None,
         ownership_token=owner.ownership_token if owner else "",
         holders=context.holders.of(kernel_vgpu.devices),
+        parameters=kernel_vgpu.parameters,
     )
 
 

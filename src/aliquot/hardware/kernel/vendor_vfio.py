@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.core.model.inventory import FrameworkName
-from aliquot.hardware.kernel.framework import CURRENT, KernelVgpu, VgpuTypeOffer
+from aliquot.core.model.plugin_parameters import normal_text
+from aliquot.hardware.kernel.framework import CURRENT, PARAMETERS, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.mdev import valid_id
 from aliquot.hardware.kernel.pci import attribute
 from aliquot.hardware.kernel.sysfs import (
@@ -51,6 +52,7 @@ class VendorVfio:
                 vfio_devices(self._files, function),
                 valid_id(read_number(self._files, attribute(function, "nvidia/gpu_instance_id"))),
                 valid_id(read_number(self._files, attribute(function, "nvidia/placement_id"))),
+                normal_text(read_optional(self._files, self.parameters_path(function, "")) or ""),
             ),
         )
 
@@ -62,6 +64,9 @@ class VendorVfio:
 
     def path(self, function: str, type_id: int) -> str:
         return attribute(function, CURRENT)
+
+    def parameters_path(self, function: str, uuid: str) -> str:
+        return attribute(function, PARAMETERS)
 
 
 def parse_creatable_types(text: str, path: str) -> tuple[VgpuTypeOffer, ...]:

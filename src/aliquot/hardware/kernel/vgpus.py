@@ -75,6 +75,16 @@ class Vgpus:
                 next_step="look for NVRM messages in the kernel log (dmesg | grep -i nvrm), then run: aliquot show",
             )
 
+    def set_parameters(self, gpu: Gpu, function: str, uuid: str, parameters: str) -> None:
+        """Set the plugin parameters of a vGPU that no VM has open. Raises HardwareError if the driver refuses."""
+        framework = self._framework(gpu.pci, function)
+        path = framework.parameters_path(function, uuid)
+        try:
+            self._files.write(path, parameters)
+        except OSError as failure:
+            attempt = f"setting plugin parameters {parameters} on {function}"
+            raise kernel_file_error(failure, attempt, path, _REFUSED) from failure
+
     def destroy(self, gpu: Gpu, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
         """Destroy a vGPU. Raises InUseError if it is open or is now another one, HardwareError if
         it no longer exists.

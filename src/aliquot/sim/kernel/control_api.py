@@ -193,6 +193,7 @@ def gpu_summary(gpu: SimGpu) -> dict[str, object]:
                 "uuid": v.uuid,
                 "instance": v.gi if v.gi != WHOLE else None,
                 "placement": v.placement if v.placement != WHOLE else None,
+                "params": v.params,
             }
             for v in state.vgpus
         ],

@@ -150,9 +150,11 @@ def test_a_checkpoint_tells_every_share() -> None:
         "Bound": (),
         "Vgpus": (
             {"Function": "0000:10:00.4", "Type": "NVIDIA A2-4Q", "TypeID": 746, "Placement": None,
-             "UUID": "00000000-0000-5000-8000-000000000000"},
+             "UUID": "00000000-0000-5000-8000-000000000000",
+                 "Parameters": ""},
             {"Function": "0000:10:00.5", "Type": "NVIDIA A2-4C", "TypeID": 754, "Placement": None,
-             "UUID": "00000000-0000-5000-8000-000000000001"},
+             "UUID": "00000000-0000-5000-8000-000000000001",
+                 "Parameters": ""},
         ),
     }  # fmt: skip
     assert (second["Functions"], second["Vgpus"]) == (None, None)
@@ -296,3 +298,18 @@ def test_what_is_written_is_read_back(before: Inventory) -> None:
             assert (made.changes, made.blockers) == (False, ())
         exact = {(v.function, v.type, v.uuid) for v in restored[gpu.pci].vgpus or ()} if gpu.pci in restored else set()
         assert exact == {(v.function, v.type, v.uuid) for v in gpu.vgpus}
+
+
+def test_plugin_parameters_that_all_vgpus_have_and_a_file_can_name() -> None:
+    def exported(*texts: str) -> Any:
+        before = with_vgpus(A2, 0, *["A2-4Q"] * len(texts))
+        vgpus = [msgspec.structs.replace(v, parameters=p) for v, p in zip(before.gpus[0].vgpus, texts, strict=True)]
+        (gpu, *others) = before.gpus
+        gpus = (msgspec.structs.replace(gpu, vgpus=tuple(vgpus)), *others)
+        return entries(msgspec.structs.replace(before, gpus=gpus))[0].get("vgpu-parameters")
+
+    assert exported("disable_vnc=1,enable_uvm=0", "disable_vnc=1,enable_uvm=0") == {
+        "disable_vnc": True,
+        "enable_uvm": False,
+    }
+    assert [exported(""), exported("enable_uvm=1", ""), exported("loglevel=5")] == [None] * 3

@@ -148,3 +148,10 @@ def test_another_gpu_in_the_same_slot_gets_nothing() -> None:
     other = replace(NODE, gpus=(replace(NODE.gpus[0], uuid="GPU-another"), NODE.gpus[1]))
     got, gone = record.replay(kept, other)
     assert (got.gpus, len(gone)) == ((), 1)
+
+
+def test_plugin_parameters_that_a_request_leaves_as_they_are_are_recorded_too() -> None:
+    vgpu = Vgpu("0000:07:00.4", 746, "NVIDIA A2-4Q", "u", parameters="enable_uvm=1")
+    node = shared(NODE, ONE, vgpu, replace(vgpu, function="0000:07:00.5", parameters=""))
+    merged = record.merge_requests((), desired(DesiredGpu(ONE, None, None, vgpus=(A2_4Q, A2_4Q))), node)
+    assert [v.parameters for v in merged[0].desired.vgpus or ()] == ["enable_uvm=1", None]

@@ -126,9 +126,15 @@ class Memory:
         action = SetMixedSize(gpu=pci, reason="", on=on)
         self._write(f"mixed {pci} {on}", lambda: self._step(action))
 
-    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
+    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str, parameters: str = "") -> None:
         action = CreateVgpu(
-            gpu=pci, reason="", function=function, type_id=type_id, type=self._type(pci, type_id), uuid=uuid
+            gpu=pci,
+            reason="",
+            function=function,
+            type_id=type_id,
+            type=self._type(pci, type_id),
+            uuid=uuid,
+            parameters=parameters,
         )
 
         def act() -> None:

@@ -95,7 +95,9 @@ def test_vendor_vfio(tree: Tree) -> None:
     tree.folder(f"{DEVICES}/{VF}/vfio-dev/vfio3")
     tree.put(f"{DEVICES}/{VF}/nvidia/gpu_instance_id", "4294967295\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/placement_id", "12\n")
+    tree.put(f"{DEVICES}/{VF}/nvidia/vgpu_params", "frame_rate_limiter=0, enable_uvm=1\n")
     (found,) = framework.inspect(VF)
+    assert found.parameters == "enable_uvm=1,frame_rate_limiter=0"
     group = tree.link(f"{DEVICES}/{VF}/iommu_group").rpartition("/")[2]
     assert found.devices == (f"/dev/vfio/{group}", "/dev/vfio/devices/vfio3")
     assert (found.type_id, found.uuid, found.gpu_instance, found.placement) == (1146, "", None, 12)
@@ -126,8 +128,10 @@ def test_mdevs_of_a_function(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     mdev(tree, VF, UUID, "nvidia-746")
     tree.folder(f"{DEVICES}/{VF}/{UUID[:-1]}2")  # creation in progress: no type yet
+    tree.put(f"{DEVICES}/{VF}/{UUID}/nvidia/vgpu_params", "enable_uvm=1\n")
     (found,) = MdevFramework(tree, "sriov-mdev").inspect(VF)
     assert (found.uuid, found.type_id, found.devices) == (UUID, 746, ("/dev/vfio/91",))
+    assert found.parameters == "enable_uvm=1"
     assert (found.gpu_instance, found.placement) == (None, None), "old drivers do not report it"
     assert MdevFramework(tree, "sriov-mdev").inspect("0000:08:00.5") == ()
 

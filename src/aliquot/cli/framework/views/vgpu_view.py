@@ -116,8 +116,10 @@ def state(holders: Sequence[object]) -> str:
 def _where(gpu: Gpu, vgpu: Vgpu) -> str:
     if vgpu.gpu_instance is not None:
         instance = gpu.instance(vgpu.gpu_instance)
-        return f"instance {vgpu.gpu_instance}" + (f" ({instance.profile})" if instance else "")
-    return f"place {vgpu.placement}" if vgpu.placement is not None else ""
+        place = f"instance {vgpu.gpu_instance}" + (f" ({instance.profile})" if instance else "")
+        return ", ".join(filter(None, (place, vgpu.parameters)))
+    place = f"place {vgpu.placement}" if vgpu.placement is not None else ""
+    return ", ".join(filter(None, (place, vgpu.parameters)))
 
 
 def _group(number: int | None) -> str:

@@ -25,6 +25,7 @@ class _Vgpu(msgspec.Struct, frozen=True, rename="pascal"):
     type_id: int = msgspec.field(name="TypeID")
     uuid: str = msgspec.field(name="UUID", default="")
     placement: int | None = None
+    parameters: str | None = None
 
 
 class _Gpu(msgspec.Struct, frozen=True, rename="pascal"):
@@ -91,7 +92,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
         functions=len(virtual.functions) if virtual.total or virtual.functions else None,
         mixed_size=virtual.mixed_size if virtual.enabled else None,
         bound=bound if virtual.enabled else None,
-        vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement) for v in gpu.vgpus) or None,
+        vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement, v.parameters) for v in gpu.vgpus) or None,
     )
     document: dict[str, object] = msgspec.to_builtins(recorded)
     return document
@@ -149,7 +150,7 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) ->
         if not function:
             sentence = f"{source}: {gpu_text(gpu)} has no virtual function {each.function}"
             return ResolutionFailure("NO_FUNCTION", sentence, gpu.pci, f"aliquot show {gpu.index}")
-        vgpus.append(DesiredVgpu(known.id, known.name, function, each.uuid, each.placement))
+        vgpus.append(DesiredVgpu(known.id, known.name, function, each.uuid, each.placement, each.parameters))
     functions = None if recorded.functions is None else recorded.functions > 0
     bound = (
         None

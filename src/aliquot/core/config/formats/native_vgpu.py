@@ -1,12 +1,15 @@
-"""The values of ``vgpu``, ``mixed-size`` and ``passthrough`` in the native format."""
+"""The values of ``vgpu``, ``mixed-size``, ``vgpu-parameters`` and ``passthrough`` in the native format."""
 
 from __future__ import annotations
 
+from aliquot.core.config.file import VGPU
 from aliquot.core.config.text.node_reader import Field, YamlReader, describe_node
 from aliquot.core.config.text.vgpu_request import MAX_VGPUS, NONE, VgpuRequest
 from aliquot.core.config.text.yaml_nodes import Map, Node, Scalar
+from aliquot.core.model.plugin_parameters import NAMES, from_switches
 
 MIXED = "mixed-size"
+PARAMETERS = "vgpu-parameters"
 
 
 def read_types(reader: YamlReader, node: Node) -> tuple[VgpuRequest, ...]:
@@ -59,6 +62,20 @@ def read_mixed_size(reader: YamlReader, fields: dict[str, Field], beside_vgpu: b
     if not beside_vgpu:
         reader.diagnostics.add(key, f"{MIXED!r} belongs beside 'vgpu'")
     return read_flag(reader, node, f"{MIXED!r}")
+
+
+def read_parameters(reader: YamlReader, fields: dict[str, Field]) -> str | None:
+    """Read ``vgpu-parameters``, switches of NVIDIA's vGPU plugin; None if it is missing. Empty means no parameters."""
+    if PARAMETERS not in fields:
+        return None
+    key, node = fields[PARAMETERS]
+    types = fields[VGPU][1] if VGPU in fields else None
+    if types is None or (isinstance(types, Scalar) and types.value == NONE):
+        reader.diagnostics.add(key, f"{PARAMETERS!r} belongs beside the types of 'vgpu'")
+    found = reader.mapping(node, f"{PARAMETERS!r}") or {}
+    reader.check_keys(found, NAMES, f"{PARAMETERS!r}")
+    switches = {name: read_flag(reader, found[name][1], repr(name)) for name in NAMES if name in found}
+    return from_switches({name: on for name, on in switches.items() if on is not None})
 
 
 def read_flag(reader: YamlReader, node: Node, what: str) -> bool | None:

@@ -78,7 +78,12 @@ def time_sliced(gpu: Gpu, table: VgpuTable, entry: ConfigEntry, found: ResolvedT
     mig = False if gpu.mig.capable else None
     mixed_size = True if len({each.fb_mib for _, each in found}) > 1 else entry.mixed_size
     return DesiredGpu(
-        "", mig, (), vgpus=desired_vgpus(found), functions=needs_functions(gpu, table), mixed_size=mixed_size
+        "",
+        mig,
+        (),
+        vgpus=desired_vgpus(found, entry.parameters),
+        functions=needs_functions(gpu, table),
+        mixed_size=mixed_size,
     )
 
 
@@ -104,7 +109,7 @@ def mig_backed(
         "",
         True,
         instances,
-        vgpus=desired_vgpus(found),
+        vgpus=desired_vgpus(found, entry.parameters),
         functions=needs_functions(gpu, table),
         mixed_size=entry.mixed_size,
     )
@@ -117,10 +122,13 @@ def profile_of(family: Family, each: VgpuType) -> Profile | None:
     return family.by_name.get(each.profile)
 
 
-def desired_vgpus(found: ResolvedTypes) -> tuple[DesiredVgpu, ...]:
+def desired_vgpus(found: ResolvedTypes, parameters: str | None) -> tuple[DesiredVgpu, ...]:
     """Return one request for each vGPU, in the order of the requests."""
     return tuple(
-        DesiredVgpu(each.id, each.name) for request, each in found if each.id is not None for _ in range(request.count)
+        DesiredVgpu(each.id, each.name, parameters=parameters)
+        for request, each in found
+        if each.id is not None
+        for _ in range(request.count)
     )
 
 

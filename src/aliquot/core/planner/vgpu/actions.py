@@ -84,12 +84,18 @@ class GpuTransition(msgspec.Struct, frozen=True):
             (self.off or self.on, "virtual functions will be disabled"),
             (self.goal.mixed_size != mixed_now(self.task), "mixed-size mode changes only without vGPUs"),
             (have > wanted and explicit, f"fewer {requested_by}"),
+            (self.parameters_differ(vgpu), f"other plugin parameters {requested_by}"),
             (wanted, "the driver chooses placements itself, and the new vGPUs fit only without this one"),
         )
         why = next((text for applies, text in reasons if applies), "its GPU instance will be destroyed")
         if vgpu.held:
             why += f"; held by {', '.join(map(str, vgpu.holders))}, policy {self.task.policy.held}"
         return why
+
+    def parameters_differ(self, vgpu: Vgpu) -> bool:
+        """Report whether no request for the type of a vGPU allows its plugin parameters."""
+        mine = [i.request.parameters for i in self.task.items if i.request.type_id == vgpu.type_id]
+        return bool(mine) and not {None, vgpu.parameters} & set(mine)
 
     def unbind_functions(self) -> list[Action]:
         """Unbind virtual functions from vfio-pci: those that were not requested, or all if functions are disabled."""
@@ -159,6 +165,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
                 type=c.item.type.name,
                 uuid=c.uuid,
                 placement=c.placement if self.goal.mixed_size else None,
+                parameters=c.item.request.parameters or "",
                 instance=placements.get(c.placement) if self.goal.mig and c.placement is not None else None,
                 reason=f"{self.task.requested_by}, as before the reboot"
                 if c.uuid in recorded

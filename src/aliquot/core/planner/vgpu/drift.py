@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from aliquot.core.model.desired import DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Vgpu
 from aliquot.core.model.plan import Drift
@@ -91,7 +93,7 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
     if not missing and not left:
         return []
     want, have = counts_text(Counter(w.type for w in requests)), counts_text(Counter(v.type for v in gpu.vgpus))
-    out: list[Drift] = []
+    out = _parameter_drift(gpu, missing, left)
     for request in [w for w in missing if w.function]:
         other = next((v for v in left if v.function == request.function and v.type_id != request.type_id), None)
         if other is not None and sum(v.function == request.function for v in gpu.vgpus) == 1:
@@ -108,6 +110,22 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
     return out
 
 
+def _parameter_drift(gpu: Gpu, missing: list[DesiredVgpu], left: list[Vgpu]) -> list[Drift]:
+    """Return a drift for each vGPU that lacks only the requested plugin parameters, and take both off the lists."""
+    out: list[Drift] = []
+    for request in tuple(missing):
+        plain = msgspec.structs.replace(request, parameters=None)
+        found = next((v for v in left if meets(v, plain)), None)
+        if found is None:
+            continue
+        missing.remove(request)
+        left.remove(found)
+        want, have = request.parameters or "none", found.parameters or "none"
+        text = f"{found.type} on {found.function} has plugin parameters {have}, but should have {want}"
+        out.append(Drift.on(gpu.pci, "vgpu-parameters", text, want, have))
+    return out
+
+
 def meets(vgpu: Vgpu, request: DesiredVgpu) -> bool:
     """Report whether a vGPU is what was requested."""
     return (
@@ -115,6 +133,7 @@ def meets(vgpu: Vgpu, request: DesiredVgpu) -> bool:
         and request.function in ("", vgpu.function)
         and (not request.uuid or vgpu.uuid in ("", request.uuid))
         and (request.placement is None or vgpu.placement in (None, request.placement))
+        and request.parameters in (None, vgpu.parameters)
     )
 
 

@@ -11,6 +11,7 @@ from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.plan import Blocker, Policy
+from aliquot.core.model.structured_text import GpuPart, StructuredText
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import placement_search as pack
@@ -79,7 +80,7 @@ class Goal(msgspec.Struct, frozen=True):
 def resolve_task(
     inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu, requested_by: str, policy: Policy
 ) -> Task | Blocker:
-    """Look up the vGPU types of a request. Returns a blocker if one of them is unknown."""
+    """Look up the vGPU types of a request. Returns a blocker if one is unknown or refuses parameters."""
     family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
     table = inventory.vgpu_table(gpu)
     items: list[WantedVgpu] = []
@@ -88,6 +89,9 @@ def resolve_task(
         found = rules.find_type(table, each.type_id, each.type, gpu.product)
         if isinstance(found, RuleRefusal):
             return blocking.refused(gpu, found)
+        refusal = None if desired_gpu.restoring else rules.parameter_refusal(found, each.parameters)
+        if refusal is not None:
+            return blocking.refused(gpu, refusal, StructuredText("aliquot vgpu types ", GpuPart(gpu.pci)))
         # If the GPU itself has all vGPUs, its address does not identify one.
         items.append(WantedVgpu(msgspec.structs.replace(each, function="") if shared else each, found))
     return Task(inventory, gpu, desired_gpu, requested_by, policy, family, table, tuple(items))

@@ -111,13 +111,11 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
         return GpuPlan(blockers=(blocker,))
     vgpus = VgpuTarget(vgpus.retained, (*vgpus.to_destroy, *(PresentVgpu(v, None) for v in evicted)), vgpus.to_create)
     retained = [h.vgpu for h in vgpus.retained]
-    assignments = assign_functions(gpu_at_goal(task, goal), vgpus.to_create, retained, goal.vfio_bound)
+    at_goal = _with_renewed(transition, vgpus.to_destroy)
+    assignments = assign_functions(at_goal, vgpus.to_create, retained, goal.vfio_bound)
     if isinstance(assignments, RuleRefusal):
-        return GpuPlan(
-            blockers=(
-                blocking.refused(task.gpu, assignments, StructuredText("aliquot vgpu list ", GpuPart(task.gpu.pci))),
-            )
-        )
+        listing = StructuredText("aliquot vgpu list ", GpuPart(task.gpu.pci))
+        return GpuPlan(blockers=(blocking.refused(task.gpu, assignments, listing),))
     unlisted = passthrough.unlisted_type_blocker(task, [c.item.type.name for c in assignments])
     if unlisted is not None:
         return GpuPlan(blockers=(unlisted,))
@@ -137,6 +135,18 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
     after += [*transition.create_vgpus(assignments, transition.instance_placements(new)), *transition.bind_functions()]
     count = instances.unchanged + len(retained)
     return GpuPlan((*before, *mode.actions, *after), count, (), False, mode.notes + instances.notes)
+
+
+def _with_renewed(transition: GpuTransition, to_destroy: Sequence[PresentVgpu]) -> Gpu:
+    """Return the GPU with its virtual functions at the goal. The vGPUs that only get other plugin parameters are among
+    those to create as they were: their VMs know them by function and UUID.
+    """
+    gpu = gpu_at_goal(transition.task, transition.goal)
+    renewed = [h.vgpu for h in to_destroy if transition.parameters_differ(h.vgpu)]
+    if gpu.virtual is None or not renewed:
+        return gpu
+    recorded = (*renewed, *gpu.virtual.recorded_vgpus)
+    return replace(gpu, virtual=replace(gpu.virtual, recorded_vgpus=recorded))
 
 
 def _without_vgpus(task: Task, evicted: Sequence[Vgpu]) -> Task:

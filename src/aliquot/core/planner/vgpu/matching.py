@@ -41,14 +41,21 @@ class VgpuTarget(NamedTuple):
 
 
 MatchKey = int | str | None
-"""What a vGPU can meet: a request for one function, UUID or placement (its number), any of its type, or None."""
+"""What a vGPU can meet: a request for one function, UUID or placement (its number), any of its type (and plugin
+parameters), or None."""
+
+
+def _kind(type_id: int, parameters: str | None) -> str:
+    """Return the match key of requests for any vGPU of a type, with certain plugin parameters or with any (None)."""
+    return f"type {type_id}" if parameters is None else f"type {type_id} {parameters}"
 
 
 class VgpuMatches:
     """Matches between present vGPUs and requests.
 
     A vGPU on a requested function (or with a requested UUID) can only meet that request. Any vGPU of the type meets
-    other requests.
+    other requests, if it has their plugin parameters. Where only some requests of a type name parameters, those come
+    first.
     """
 
     def __init__(self, items: Sequence[WantedVgpu], places: bool) -> None:
@@ -62,7 +69,7 @@ class VgpuMatches:
             pins += [("uuid", request.uuid)] if request.uuid else []
             pins += [("place", request.placement)] if places and request.placement is not None else []
             self._pins.update(dict.fromkeys(pins, (n, item)))
-            self.items.setdefault(n if pins else f"type {request.type_id}", []).append(item)
+            self.items.setdefault(n if pins else _kind(request.type_id, request.parameters), []).append(item)
 
     def match_key(self, present: PresentVgpu) -> MatchKey:
         """Return the match key of a present vGPU. None if it meets no request."""
@@ -72,7 +79,8 @@ class VgpuMatches:
             n, item = self._pins.get(key, (0, None))
             if item is not None and (key[0] != "place" or item.request.type_id == vgpu.type_id):
                 return n if self._meets(present, item.request) else None
-        return f"type {vgpu.type_id}" if f"type {vgpu.type_id}" in self.items else None
+        kinds = _kind(vgpu.type_id, vgpu.parameters), _kind(vgpu.type_id, None)
+        return next((kind for kind in kinds if kind in self.items), None)
 
     def _meets(self, present: PresentVgpu, request: DesiredVgpu) -> bool:
         vgpu = present.vgpu
@@ -81,6 +89,7 @@ class VgpuMatches:
             and request.function in ("", vgpu.function)
             and (not request.uuid or vgpu.uuid in ("", request.uuid))
             and (not self.places or request.placement in (None, present.placement))
+            and request.parameters in (None, vgpu.parameters)
         )
 
     def surplus(self, present: Sequence[PresentVgpu]) -> dict[MatchKey, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.plugin_parameters import CUDA_ONLY, CUDA_SERIES, as_switches
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu.naming import counts_text
@@ -124,6 +125,15 @@ def refusals(table: VgpuTable, types: Types, *, mixed: bool) -> Iterator[RuleRef
         refusal = rule(table, types, mixed)
         if refusal is not None:
             yield refusal
+
+
+def parameter_refusal(vgpu_type: VgpuType, parameters: str | None) -> RuleRefusal | None:
+    """Refuse plugin parameters for CUDA on types whose guests have none: the plugin would ignore them."""
+    names = [name for name, on in (as_switches(parameters or "") or {}).items() if on and name in CUDA_ONLY]
+    if not names or vgpu_type.series in CUDA_SERIES:
+        return None
+    why = f"{names[0]} needs CUDA in the guest, which {vgpu_type.name} does not offer: Q and C types do"
+    return RuleRefusal("PARAMETER", why)
 
 
 def enough_functions(functions: Sequence[str], count: int, why: str = "") -> RuleRefusal | None:

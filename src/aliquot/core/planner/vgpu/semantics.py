@@ -112,6 +112,7 @@ def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
         gpu_instance=placement if vgpu_type.mig_backed else None,
         placement=placement if gpu.virtual.mixed_size else None,
         ownership_token=f"claim-{action.uuid}",
+        parameters=action.parameters,
     )
     instances = gpu.instances
     if made.gpu_instance is not None:

@@ -311,3 +311,26 @@ def test_files_for_mig_spare_gpus_that_are_passed_through() -> None:
         assert [w.pci for w in found.gpus] == [here.pci]
     assert [w.pci for w in desired_for(native("gpus: all, mig: {1g.5gb: 7}"), mixed).gpus] == [here.pci]
     assert [w.pci for w in desired_for(native("gpus: {index: 1}, mig: {1g.5gb: 7}"), mixed).gpus] == [unavailable.pci]
+
+
+def test_plugin_parameters_of_each_vgpu() -> None:
+    entry = "gpus: all, vgpu: {A2-4Q: 2}"
+    wanted = only(f"{entry}, vgpu-parameters: {{frame_rate_limiter: false, enable_uvm: true}}", node("A2"))
+    assert {v.parameters for v in wanted.vgpus or ()} == {"enable_uvm=1,frame_rate_limiter=0"}
+    assert {v.parameters for v in only(f"{entry}, vgpu-parameters: {{}}", node("A2")).vgpus or ()} == {""}
+    assert {v.parameters for v in only(entry, node("A2")).vgpus or ()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("gpus: all, vgpu: {A2-4Q: 2}, vgpu-parameters: {enable_uvn: true}", "'enable_uvn' in 'vgpu-parameters'"),
+        ("gpus: all, vgpu: {A2-4Q: 2}, vgpu-parameters: {enable_uvm: 7}", "'enable_uvm' must be true or false, not"),
+        ("gpus: all, vgpu: {A2-4Q: 2}, vgpu-parameters: enable_uvm=1", "'vgpu-parameters' must be a mapping"),
+        ("gpus: all, mig: {}, vgpu-parameters: {enable_uvm: true}", "belongs beside the types of 'vgpu'"),
+        ("gpus: all, vgpu: none, vgpu-parameters: {enable_uvm: true}", "belongs beside the types of 'vgpu'"),
+    ],
+)
+def test_plugin_parameters_that_are_refused(entry: str, fault: str) -> None:
+    (line,) = faults_of(native(entry))
+    assert fault in line
