@@ -45,6 +45,11 @@ def _refuse_combinations(args: Args) -> None:
             f"--vgpus and {others[0]} change the same GPUs: a node for VMs with vGPUs has one of them",
             next_step="aliquot agent --vgpus --node-name NAME",
         )
+    if args.claims and args.devices and args.dra_vm:
+        raise UsageError(
+            "--dra-vm and --devices give the same GPUs to VMs in two ways: a node has one of them",
+            next_step="aliquot agent --claims --node-name NAME",
+        )
     if args.claims and _follows_labels(args):
         raise UsageError(
             "--labels and --claims give the same GPUs to pods in two ways: a node has one of them",
