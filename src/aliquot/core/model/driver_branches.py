@@ -13,6 +13,7 @@ FLOOR = 470
 PLACED_COMPUTE_INSTANCES = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
 
 FIRST_WITH = {
+    "nvmlDeviceGetAddressingMode": 580,
     "nvmlDeviceGetComputeRunningProcesses_v3": 510,
     "nvmlDeviceGetGraphicsRunningProcesses_v3": 510,
     "nvmlDeviceGetGpuInstanceProfileInfoV": 510,
