@@ -844,6 +844,13 @@ MUTANTS = {
         "    if not nodes:\n",
         RESTART,
     ),
+    "slots-restart-ends": Mutant(
+        "slurm slots: the reservation of other nodes may end before slurmctld has restarted",
+        "slurm/node/restart_gate.py",
+        "MINUTES = 10\n",
+        "MINUTES = 5\n",
+        RESTART,
+    ),
     "slots-counted": Mutant(
         "slurm slots: a slot that the node counts, and no job names, is free",
         "slurm/node/slot_use.py",

@@ -19,6 +19,8 @@ from aliquot.slurm.node.context import SlurmChangeContext
 
 REMEMBER = "-R"
 """The option with which slurmctld keeps the states of nodes."""
+MINUTES = 10
+"""Duration of the reservation: slurmd stops, and slurmctld restarts, within the time limits of both commands."""
 REGISTERED_S = 30.0
 """Seconds within which the slurmds of all nodes register with a new slurmctld. 22.05.8 asks them after 3 to 4 s."""
 
@@ -31,6 +33,7 @@ def name(node: str) -> str:
 def close(node: str, context: SlurmChangeContext) -> str:
     """Reserve the other nodes with GPUs, and return the options with which slurmctld may restart: "-R" or "".
 
+    Nothing that may take long comes between this call and the restart: the reservation must not end before it.
     It is "" if a node is INVALID, because slurmctld would end its jobs, and if a reservation of the site prevents ours
     or lets its jobs start behind it. Raises SlurmError.
     """
@@ -43,7 +46,7 @@ def close(node: str, context: SlurmChangeContext) -> str:
     context.slurm.delete_reservation(name(node))
     try:
         slot_gate.refuse_maintenance(others, context)
-        context.slurm.reserve(name(node), ",".join(others), slot_gate.MINUTES)
+        context.slurm.reserve(name(node), ",".join(others), MINUTES)
     except (BusyError, RefusedError):
         return ""
     return REMEMBER
@@ -66,7 +69,7 @@ def open_again(node: str, context: SlurmChangeContext) -> None:
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
     context.report(
         f"note: slurmd of {unknown[0]}{more} has not registered since slurmctld restarted. Reservation {name(node)} "
-        f"keeps new jobs off nodes with GPUs for {slot_gate.MINUTES} minutes"
+        f"keeps new jobs off nodes with GPUs for {MINUTES} minutes"
     )
 
 

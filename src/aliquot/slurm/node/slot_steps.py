@@ -78,8 +78,6 @@ def update_daemons(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
 
     Raises BlockedError if a command fails. slurmd runs in any case.
     """
-    restarts, begin = not reconfigure.reads_again(record), context.now()
-    options = restart_gate.close(record.name, context) if restarts else ""
     with files.locked(record.change.settings.conf_dir):
         files.write(target.file_while_restarting(record))
     reconfigure.push_files(record, context)
@@ -87,8 +85,9 @@ def update_daemons(record: ChangeRecord, context: SlurmChangeContext) -> ChangeR
     record = replace(record, restore_point=replace(record.restore_point, slurmd_start=node.slurmd_start))
     record = replace(record, started=waiting.another_second(record, context))
     context.save(record)
-    if restarts:
-        context.sleep(max(SETTLE_S - (context.now() - begin), 0.0))
+    if not reconfigure.reads_again(record):
+        options = restart_gate.close(record.name, context)
+        context.sleep(SETTLE_S)
         context.report("restarting slurmctld and slurmd")
         _restart_daemons(record, options, context)
         return record

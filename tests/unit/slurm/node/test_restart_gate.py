@@ -9,6 +9,8 @@ import pytest
 from aliquot.slurm.client.errors import RefusedError
 from aliquot.slurm.client.models import Gres, SlurmNode, SlurmReservation
 from aliquot.slurm.node import restart_gate as gate
+from aliquot.slurm.node.reconfigure import COMMAND_S
+from aliquot.slurm.node.slurmd import END_S, STOP_S
 from support.slurmfake import Host
 
 GPU = (Gres("gpu", "a100", 2),)
@@ -34,6 +36,12 @@ def reserved(host: Host) -> dict[str, tuple[str, ...]]:
 def test_the_other_nodes_with_gpus_are_reserved(host: Host) -> None:
     assert gate.close("n1", host.context) == "-R"
     assert reserved(host) == {NAME: ("n2", "n4")}
+
+
+def test_the_reservation_outlasts_the_stop_of_slurmd_and_the_restart_of_slurmctld(host: Host) -> None:
+    gate.close("n1", host.context)
+    (found,) = host.cluster.reserved
+    assert found.end - found.start >= STOP_S + END_S + COMMAND_S + gate.REGISTERED_S
 
 
 def test_a_cluster_without_other_gpus_needs_no_reservation(host: Host) -> None:

@@ -486,6 +486,15 @@ def test_an_older_slurm_stops_slurmd_before_slurmctld_and_starts_it_whatever_hap
     assert closed(host)
 
 
+def test_other_nodes_are_reserved_after_the_files_are_distributed(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The reservation ends by itself, and a copy to all nodes may take as long as it lasts.
+    host.cluster.release = Version(22, 5, 8)
+    host.cluster.records["n2"] = SlurmNode("n2", frozenset({"IDLE"}), gres=host.cluster.records["n1"].gres)
+    monkeypatch.setattr(reconfigure, "push_files", lambda *_: host.cluster.calls.append("push"))
+    assert host.apply("1", HALVES, replace(slots(host), controller_restart="true")).status == "done"
+    assert host.cluster.calls.index("push") < host.cluster.calls.index("reserve n2")
+
+
 def test_slurmd_runs_again_before_the_new_slurmctld_answers(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     # Steps of running jobs need slurmd, and wait a second for each failure.
     host.cluster.release = Version(22, 5, 8)
