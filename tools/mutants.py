@@ -1187,6 +1187,20 @@ MUTANTS = {
         "",
         VM_CLAIMS,
     ),
+    "dra-vm-owned": Mutant(
+        "claims: a GPU that a pod or a job has gives VMs vGPUs",
+        "kubernetes/dra/agent/vm_plan.py",
+        "        if not any(vgpu.held for vgpu in gpu.vgpus):",
+        "        if False:",
+        VM_CLAIMS,
+    ),
+    "dra-vm-function": Mutant(
+        "claims: a virtual function that others passed through is taken for a whole GPU",
+        "kubernetes/dra/agent/vm_plan.py",
+        "        if target.whole:\n",
+        "        if False:\n",
+        VM_CLAIMS,
+    ),
     "dra-vm-wait": Mutant(
         "claims: MIG-backed vGPUs of several claims are created at once, and the driver mixes them up",
         "kubernetes/dra/agent/vm_plan.py",

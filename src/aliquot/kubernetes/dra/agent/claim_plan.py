@@ -30,9 +30,6 @@ from aliquot.kubernetes.dra.agent.claim_types import (
 from aliquot.kubernetes.dra.agent.device_targets import DeviceTarget, VmTarget
 from aliquot.node.holders.prepared_claims import ClaimRecords, CreatedInstance, RecordedClaim, RecordedDevice
 
-_NO_OWNER = ("process", "others")
-"""Kinds of holders that do not own a whole GPU: a monitoring program runs beside every owner."""
-
 
 class ClaimPlan(msgspec.Struct, frozen=True):
     """The plan for several claims. ``refused`` are those that are left out, by uid."""
@@ -173,7 +170,7 @@ class ClaimPlanner:
             created = {each for each in gpu.instances if not self._is_foreign(gpu, each)}
             return vm_plan.VmGpu(self._inventory, gpu, self._records, own, created).desired(for_vms)
         if targets[0].whole:
-            users = tuple(h for h in gpu.holders if h not in own and h.kind not in _NO_OWNER)
+            users = tuple(h for h in gpu.holders if h not in own and h.kind not in vm_plan.NO_OWNER)
             if users:
                 raise BlockedError(
                     f"GPU {gpu.pci} is already held by {', '.join(map(str, users))}",

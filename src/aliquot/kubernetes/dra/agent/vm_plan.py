@@ -21,8 +21,11 @@ from aliquot.kubernetes.dra.agent.claim_types import (
     UnknownClaimedDeviceError,
 )
 from aliquot.kubernetes.dra.agent.device_targets import DeviceTarget, VmTarget
-from aliquot.kubernetes.dra.model.vm_devices import is_own_vgpu, vgpu_uuid
+from aliquot.kubernetes.dra.model.vm_devices import is_own_vgpu, passed_through_functions, vgpu_uuid
 from aliquot.node.holders.prepared_claims import PASSED_THROUGH, ClaimRecords
+
+NO_OWNER = ("process", "others")
+"""Kinds of holders that do not own a whole GPU: a monitoring program runs beside every owner."""
 
 
 def vm_target(
@@ -80,6 +83,8 @@ class VmGpu:
             self._refuse_held(targets[0], gpu.holders)
             self._refuse_foreign(targets[0], kept, gpu.instances)
             return DesiredGpu(gpu.pci, None, None, vgpus=(), passthrough=True)
+        if not any(vgpu.held for vgpu in gpu.vgpus):  # beside one, the GPU's clients may be the driver's own
+            self._refuse_held(targets[0], [each for each in gpu.holders if each.kind not in NO_OWNER])
         for vgpu in gpu.vgpus:
             if vgpu.uuid in wanted:
                 self._refuse_held(wanted[vgpu.uuid], vgpu.holders)
@@ -123,6 +128,8 @@ class VmGpu:
         foreign = [each for each in instances if each not in self._created and each.id not in inside]
         what = [f"vGPU {vgpu.type} on {vgpu.function}" for vgpu in vgpus]
         what += [f"{each.profile} at {each.placement}" for each in foreign]
+        if target.whole:
+            what += [f"virtual function {address}" for address in passed_through_functions(gpu)]
         if what:
             raise ForeignInstanceError(
                 f"{what[0]} of GPU {gpu.pci} is in the way of {target}, and was not created for this claim: it is kept",

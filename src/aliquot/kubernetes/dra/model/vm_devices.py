@@ -15,6 +15,7 @@ import msgspec
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
 from aliquot.core.model.vgpu_types import VgpuType
+from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.naming import NAMESPACE
 from aliquot.core.planner.vgpu.placement_policies import MOST_TIME_SLICED
 from aliquot.kubernetes.dra.model.attributes import MIB, Attributes, text, whole_capacity
@@ -93,6 +94,12 @@ def is_own_vgpu(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> bool:
     return any(vgpu.uuid == vgpu_uuid(gpu, name) for name in names)
 
 
+def passed_through_functions(gpu: Gpu) -> tuple[str, ...]:
+    """Return the addresses of the virtual functions that others passed through: claims never do."""
+    functions = gpu.virtual.functions if gpu.virtual is not None else ()
+    return tuple(each.pci for each in functions if each.driver == VFIO)
+
+
 def others_use(
     inventory: Inventory, gpu: Gpu, devices: Sequence[DraDevice], allocated: Collection[str], keeps: KeepsInstance
 ) -> bool:
@@ -111,6 +118,7 @@ def others_use(
     inside = {each.gpu_instance for each in own}
     return (
         len(own) < len(gpu.vgpus)
+        or bool(passed_through_functions(gpu))
         or any(each.held and each.uuid not in claimed for each in own)
         or any(keeps(gpu, each) or each.held for each in gpu.instances if each.id not in inside)
     )

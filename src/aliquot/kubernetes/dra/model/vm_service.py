@@ -64,16 +64,24 @@ def read_vm_policy(text: str) -> VmPolicy:
         word, _, kinds = entry.partition("=")
         service = _read_service(entry, [kind.strip() for kind in kinds.split("+") if kind.strip()])
         if word == ALL_GPUS:
+            _refuse_second(word, every)
             every = service
             continue
         try:
-            named[pci_address(word)] = service
+            pci = pci_address(word)
         except ValueError as error:
             step = f"aliquot agent --claims --dra-vm {ALL_GPUS}"
             raise UsageError(
                 f"--dra-vm {entry}: {word} is neither a PCI address nor {ALL_GPUS}", next_step=step
             ) from error
+        _refuse_second(word, named.get(pci))
+        named[pci] = service
     return VmPolicy(every, named)
+
+
+def _refuse_second(word: str, previous: VmService | None) -> None:
+    if previous is not None:
+        raise UsageError(f"--dra-vm: {word} is named twice", next_step="name each GPU once, and all its kinds with +")
 
 
 def _read_service(entry: str, kinds: list[str]) -> VmService:
@@ -147,7 +155,7 @@ def backed_types(family: Family, table: VgpuTable) -> Iterator[tuple[Profile, Vg
 def _emptied(gpu: Gpu) -> Gpu:
     virtual = gpu.virtual
     if virtual is not None:
-        functions = tuple(msgspec.structs.replace(each, holders=()) for each in virtual.functions)
+        functions = tuple(msgspec.structs.replace(each, driver="", holders=()) for each in virtual.functions)
         listed = None if gpu.vgpus or gpu.instances else virtual.creatable  # the driver lists what fits beside them
         virtual = msgspec.structs.replace(virtual, functions=functions, creatable=listed)
     return msgspec.structs.replace(gpu, holders=(), instances=(), vgpus=(), virtual=virtual)

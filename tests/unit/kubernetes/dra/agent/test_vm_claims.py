@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import support.vgpufactory as factory
+from aliquot.core.model.claims import Claim
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
-from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.inventory import Gpu, Holder
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.naming import DriverNaming, vm_device_name
@@ -136,6 +137,39 @@ def test_a_vgpu_of_others_is_never_destroyed(tmp_path: Path, wanted: tuple[str |
     refusal = run(made.refused(claim("a", device(made, *wanted))))
     assert refusal.code in ("FOREIGN_INSTANCE", "EQUAL_SIZE")
     assert types(made.gpus.gpu()) == ["L40S-24Q"]
+
+
+def test_a_function_that_others_pass_through_stays(tmp_path: Path) -> None:
+    made = bench(tmp_path, "a2:mdev", "A2-4Q")
+    virtual = made.gpus.gpu().virtual
+    assert virtual is not None
+    function = virtual.addresses[0]
+    desired = DesiredGpu(made.gpus.gpu().pci, None, None, functions=True, vfio_bound=(function,))
+    assert made.gpus.node.apply(Desired((desired,))).status == "done"
+    refusal = run(made.refused(claim("a", device(made, "vfio"))))
+    assert refusal.code == "FOREIGN_INSTANCE"
+    assert f"virtual function {function} of GPU {made.gpus.gpu().pci} is in the way" in str(refusal)
+    run(made.one(claim("b", device(made, "A2-4Q", 0))))
+    virtual = made.gpus.gpu().virtual
+    assert virtual is not None
+    assert [each.pci for each in virtual.functions if each.driver == "vfio-pci"] == [function]
+
+
+@pytest.mark.parametrize(
+    ("holder", "code"),
+    [(Holder("pod", "7", "train"), "HELD"), (Holder("job", "7"), "HELD"), (Holder("process", "7", "dcgm"), "")],
+    ids=["pod", "job", "monitoring"],
+)
+def test_a_gpu_that_a_pod_or_a_job_has_gives_no_vgpu(tmp_path: Path, holder: Holder, code: str) -> None:
+    # A monitoring program is a process, and runs beside vGPUs.
+    made = bench(tmp_path, "tesla-t4:mdev", "T4-4Q")
+    made.gpus.claims = [Claim(holder, (made.gpus.gpu().uuid,))]
+    wanted = claim("a", device(made, "T4-4Q", 0))
+    if code:
+        assert run(made.refused(wanted)).code == code
+    else:
+        run(made.one(wanted))
+    assert types(made.gpus.gpu()) == ([] if code else ["T4-4Q"])
 
 
 def test_after_a_reboot_everything_is_created_again(tmp_path: Path) -> None:

@@ -148,6 +148,14 @@ def owned(gpu: Gpu, short: str, device: str, number: int, held: bool = False) ->
     return msgspec.structs.replace(gpu, vgpus=(*gpu.vgpus, made))
 
 
+def passing(gpu: Gpu, *, held: bool) -> Gpu:
+    """Return the GPU with its first virtual function bound to vfio-pci."""
+    assert gpu.virtual is not None
+    first, *others = gpu.virtual.functions
+    bound = msgspec.structs.replace(first, driver="vfio-pci", holders=(factory.VM,) if held else ())
+    return msgspec.structs.replace(gpu, virtual=msgspec.structs.replace(gpu.virtual, functions=(bound, *others)))
+
+
 def test_vgpus_of_others_close_the_gpu_and_idle_ones_of_claims_do_not() -> None:
     gpu, name = factory.gpu("NVIDIA A2"), "vm-0000-08-00-0-a2-4q-1"
     found = offer(factory.node(gpu), sliced="A2-4Q")
@@ -160,6 +168,13 @@ def test_vgpus_of_others_close_the_gpu_and_idle_ones_of_claims_do_not() -> None:
     assert free(found, running, name) == {f"vm-0000-08-00-0-a2-4q-{n}" for n in (0, 2, 3)}
     busy = msgspec.structs.replace(gpu, holders=(factory.VM,))
     assert free(found, factory.node(busy)) == set()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_virtual_function_that_is_passed_through_closes_the_gpu(held: bool) -> None:
+    gpu = factory.gpu("NVIDIA A2")
+    found = offer(factory.node(gpu), sliced="A2-4Q")
+    assert free(found, factory.node(passing(gpu, held=held))) == set()
 
 
 def test_instances_of_others_close_the_gpu() -> None:
@@ -209,7 +224,13 @@ def test_the_option_names_gpus_and_what_they_offer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("gpu-0=A2-4Q", "gpu-0 is neither a PCI address"), ("all=A2-4Q+A2-8Q", "are several types")]
+    ("text", "why"),
+    [
+        ("gpu-0=A2-4Q", "gpu-0 is neither a PCI address"),
+        ("all=A2-4Q+A2-8Q", "are several types"),
+        ("all=A2-4Q,all=A2-8Q", "all is named twice"),
+        ("0000:08:00.0=A2-4Q,00000000:08:00.0", "00000000:08:00.0 is named twice"),
+    ],
 )
 def test_a_wrong_option_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
