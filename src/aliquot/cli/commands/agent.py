@@ -45,7 +45,9 @@ def _refuse_combinations(args: Args) -> None:
             f"--vgpus and {others[0]} change the same GPUs: a node for VMs with vGPUs has one of them",
             next_step="aliquot agent --vgpus --node-name NAME",
         )
-    if args.claims and args.devices and args.dra_vm:
+    if args.dra_vm and not args.claims:
+        raise UsageError("--dra-vm needs --claims", next_step="aliquot agent --claims --node-name NAME")
+    if args.devices and args.dra_vm:
         raise UsageError(
             "--dra-vm and --devices give the same GPUs to VMs in two ways: a node has one of them",
             next_step="aliquot agent --claims --node-name NAME",
