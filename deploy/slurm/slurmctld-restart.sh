@@ -12,6 +12,7 @@ if [ ! -e "$drop_in" ]; then
     printf '[Service]\nEnvironmentFile=-%s\n' "$options" >"$drop_in"
     systemctl daemon-reload
 fi
+trap 'exit 1' HUP INT TERM
 trap 'rm -f "$options"' EXIT # systemd has read it when the restart returns
 echo "SLURMCTLD_OPTIONS=${SLURMCTLD_OPTIONS:-} $*" >"$options"
 systemctl restart slurmctld

@@ -9,18 +9,19 @@ SCRIPT = Path(__file__).parents[4] / "deploy/slurm/slurmctld-restart.sh"
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>FOLDER/calls
 [ "$1" != restart ] || cat FOLDER/run/aliquot-slurmctld >>FOLDER/calls
+MORE
 exit "${STATUS:-0}"
 """
 
 
-def restarted(folder: Path, *options: str, status: int = 0) -> tuple[int, list[str]]:
+def restarted(folder: Path, *options: str, status: int = 0, more: str = "") -> tuple[int, list[str]]:
     """Run the script in a folder instead of /run and /etc; return its status and what systemd was asked for."""
     script = folder / SCRIPT.name
     script.write_text(SCRIPT.read_text().replace("/run/", f"{folder}/run/").replace("/etc/", f"{folder}/etc/"))
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "run").mkdir(exist_ok=True)
     fake = folder / "bin/systemctl"
-    fake.write_text(SYSTEMCTL.replace("FOLDER", str(folder)))
+    fake.write_text(SYSTEMCTL.replace("FOLDER", str(folder)).replace("MORE", more))
     fake.chmod(0o755)
     calls = folder / "calls"
     calls.unlink(missing_ok=True)
@@ -46,4 +47,10 @@ def test_the_options_of_the_site_stay(tmp_path: Path) -> None:
 def test_a_restart_that_fails_is_not_hidden_and_leaves_no_options(tmp_path: Path) -> None:
     restarted(tmp_path)
     assert restarted(tmp_path, "-R", status=5)[0] == 5
+    assert not (tmp_path / "run/aliquot-slurmctld").exists()
+
+
+def test_a_script_that_is_ended_leaves_no_options(tmp_path: Path) -> None:
+    # The next start of slurmctld would have -R without a reservation of its nodes.
+    assert restarted(tmp_path, "-R", more='[ "$1" != restart ] || kill -TERM $PPID')[0] != 0
     assert not (tmp_path / "run/aliquot-slurmctld").exists()
