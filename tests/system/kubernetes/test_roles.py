@@ -135,29 +135,31 @@ def run(agent: DevicesAgent, kubelet: Kubelet, name: str, resource: str) -> Pod:
 
 
 @pytest.mark.parametrize(
-    ("words", "roles"),
+    ("words", "flags"),
     [
-        ([], ["label agent"]),
-        (["--labels"], ["label agent"]),
-        (["--devices"], ["VM agent"]),
-        (["--claims"], ["claim agent"]),
-        (["--labels", "--devices"], ["VM agent", "label agent"]),
-        (["--devices", "--claims"], ["VM agent", "claim agent"]),
+        ([], ["--labels"]),
+        (["--labels"], ["--labels"]),
+        (["--vgpus"], ["--vgpus"]),
+        (["--devices"], ["--devices"]),
+        (["--claims"], ["--claims"]),
+        (["--labels", "--devices"], ["--devices", "--labels"]),
+        (["--devices", "--claims"], ["--devices", "--claims"]),
     ],
     ids=" ".join,
 )
 def test_a_command_line_has_the_roles_that_it_names(
-    words: list[str], roles: list[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The command of an error, and the pods whose usage counts, follow from the roles of the process.
     found: list[str] = []
 
     def record(starts: Sequence[RoleStart]) -> int:
-        found.extend(start.role.name for start in starts)
+        found.extend(start.role.flag for start in starts)
         return 0
 
     monkeypatch.setattr(agent_run, "run_agent", record)
     assert main(["agent", "--node-name", "n1", *words]) == 0
-    assert found == roles
+    assert found == flags
 
 
 @pytest.mark.parametrize("more", [[], ["--devices"]], ids=["alone", "with devices"])

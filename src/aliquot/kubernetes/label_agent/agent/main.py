@@ -46,7 +46,11 @@ class LabelAgentOptions(AgentOptions, frozen=True, kw_only=True):
 
 def start(options: LabelAgentOptions) -> RoleStart:
     """Return how a process gets this role."""
-    return RoleStart(ROLE, options, lambda shared: LabelAgent(options, shared))
+    return RoleStart(_role(options), options, lambda shared: LabelAgent(options, shared))
+
+
+def _role(options: LabelAgentOptions) -> AgentRole:
+    return VGPU_ROLE if options.setup.managed.for_vms else ROLE
 
 
 class LabelAgent:
@@ -56,8 +60,7 @@ class LabelAgent:
         self.options = options
         setup = options.setup
         self.metrics = LabelAgentMetrics(setup.node, shared.metrics)
-        role = VGPU_ROLE if setup.managed.for_vms else ROLE
-        context = self.context = AgentContext(shared, role, self.metrics)
+        context = self.context = AgentContext(shared, _role(options), self.metrics)
         context.document_publisher.on_held = self.metrics.record_holders
         self.informer = NodeInformer(
             context.api, shared.node, context.api.namespace, context.loop.wake, context.loop.part_ended
