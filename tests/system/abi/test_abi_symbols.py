@@ -56,13 +56,15 @@ def test_the_library_exports_exactly_the_list(state_dir: str) -> None:
 
 
 # Monitors call these. The simulated boards return NOT_SUPPORTED: data-centre GPUs have no fans, Linux has no
-# driver model, and an idle board has neither per-process samples nor confidential computing.
+# driver model, an idle board has neither per-process samples nor confidential computing, and the hosts have no
+# coherent memory.
 NOT_ANSWERED = {
     "nvmlDeviceGetFanSpeed",
     "nvmlDeviceGetDriverModel_v2",
     "nvmlDeviceGetDriverModel",
     "nvmlDeviceGetProcessUtilization",
     "nvmlDeviceGetConfComputeMemSizeInfo",
+    "nvmlDeviceGetAddressingMode",
 }
 
 

@@ -13,16 +13,15 @@ from aliquot.cli.framework.dispatch import run
 from aliquot.errors import BlockedError
 from aliquot.foundation import http_server as serve
 from aliquot.kubernetes.controller import main as controller
-from aliquot.kubernetes.label_agent.agent import main as agent
-from aliquot.kubernetes.virtual_machines.agent import main as devices
+from aliquot.kubernetes.node_agent import agent_run
 from aliquot.metrics import host_exporter as host
 from aliquot.slurm.client import connect as opening
 from aliquot.slurm.controller import main as slurm
 from aliquot.slurm.controller import settings_parser as settings_file
 
 LASTING = {
-    "agent": (["agent", "--node-name", "n"], agent, "run"),
-    "devices agent": (["agent", "--devices", "--node-name", "n"], devices, "run"),
+    "agent": (["agent", "--node-name", "n"], agent_run, "run_agent"),
+    "VM agent": (["agent", "--devices", "--node-name", "n"], agent_run, "run_agent"),
     "controller": (["controller"], controller, "run"),
     "Slurm's controller": (["slurm", "controller", "-f", "FILE"], slurm, "run"),
 }
