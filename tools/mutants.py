@@ -594,7 +594,7 @@ MUTANTS = {
     "vgpu-label-pods": Mutant(
         "vGPU label: a vGPU that kubelet gave to a VM that has not started counts as idle",
         "kubernetes/label_agent/agent/observer.py",
-        "plan = self._plan(with_pod_holders(inventory, uses), request.desired, policy)",
+        "plan = self._plan(held_by_pods(inventory, uses), request.desired, policy)",
         "plan = self._plan(inventory, request.desired, policy)",
         ("tests/unit/kubernetes/label_agent/agent/test_vgpu_observer.py",),
     ),
@@ -1316,7 +1316,7 @@ MUTANTS = {
     "claims-created": Mutant(
         "claims: a killed agent does not know the instance that it had just created",
         "kubernetes/dra/agent/preparer.py",
-        "await self._store.add_created(planned.created)",
+        "await self._store.add_created(planned.created, await self._node.boot())",
         "planned.created",
         ("tests/laws/property/test_dra_agent.py",),
     ),

@@ -44,3 +44,9 @@ def test_what_the_page_names_is_there(named: str) -> None:
     text = (ROOT / path).read_text() if parts else ""
     for part in parts:
         assert re.search(rf"^\s*(?:class|def) {part}\b", text, re.MULTILINE), f"{path} has no {part}"
+
+
+@pytest.mark.parametrize("name", mutants.MUTANTS)
+def test_a_wrong_rule_changes_one_place(name: str) -> None:
+    mutant = mutants.MUTANTS[name]
+    assert (ROOT / "src/aliquot" / mutant.file).read_text().count(mutant.old) == 1
