@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 Job = Coroutine[Any, Any, None]
 Warn = Callable[[WarningReason, str], Awaitable[None]]
 """Writes an event about the node with a reason and a sentence."""
+
+
+SIMULATOR_S = 2.0
+"""Seconds that a simulator's server has to answer for the id of the boot, before the last one counts."""
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,8 +151,10 @@ class SharedParts:
 
         if self.simulated is None:
             return boot_id()
-        if driver_calls.current_hang() is None or not self._boot_id:  # the simulator's server may hang as well
-            self._boot_id = await asyncio.to_thread(self.simulated.boot)
+        if driver_calls.current_hang() is None or not self._boot_id:
+            asked = asyncio.to_thread(self.simulated.boot)
+            with suppress(TimeoutError):  # the simulator's server may hang, before a driver call shows it
+                self._boot_id = await asyncio.wait_for(asked, SIMULATOR_S if self._boot_id else None)
         return self._boot_id
 
     def jobs(self, api: Api, warn: Warn) -> tuple[Job, ...]:
