@@ -24,7 +24,7 @@ class Removal:
         self.writes, self._admission = writes, admission
 
     def delete(self, call: Call) -> Answer:
-        options = (call.decoded() if call.body else {}) or {}
+        call, options = _with_options(call)
         return self.writes.retried(lambda: self._delete(call, self.writes.find(call), options))
 
     def _delete(self, call: Call, old: JSON, options: JSON) -> Answer:
@@ -66,7 +66,7 @@ class Removal:
 
     def collection(self, call: Call, found: list[JSON]) -> None:
         """Delete each of these."""
-        options = (call.decoded() if call.body else {}) or {}
+        call, options = _with_options(call)
         for value in found:
             meta = value["metadata"]
             one = msgspec.structs.replace(call, name=meta["name"], namespace=meta.get("namespace", ""))
@@ -78,6 +78,7 @@ class Removal:
         if body.get("metadata", {}).get("name", call.name) != call.name:
             raise bad_request("name in URL does not match name in Eviction object")
         options = body.get("deleteOptions") or {}
+        call = _as_requested(call, options)
         self._admission.validate(call, body, None)
         with self.writes.store.changed:
             pod = self.writes.find(call)
@@ -105,6 +106,18 @@ class Removal:
             node, owner = {"ref": "policy.v1.PodDisruptionBudget"}, disruption.OWNER
             managed.update(node, found[0], budget, owner, managed.reset("status", status=True))
             self.writes.store.put("poddisruptionbudgets.policy", budget)
+
+
+def _with_options(call: Call) -> tuple[Call, JSON]:
+    """Return the options in the body of a deletion, and the call as they request it."""
+    options = (call.decoded() if call.body else {}) or {}
+    return _as_requested(call, options), options
+
+
+def _as_requested(call: Call, options: JSON) -> Call:
+    """Return the call as a dry run if its options request one: deletions have no parameter for it in their address."""
+    dry = options.get("dryRun") == ["All"]
+    return msgspec.structs.replace(call, query={**call.query, "dryRun": "All"}) if dry else call
 
 
 def _check_preconditions(call: Call, value: JSON, options: JSON) -> None:

@@ -54,6 +54,15 @@ def test_apply_twice_and_by_the_server(cluster: Cluster) -> None:
     assert cluster.get("/api/v1/nodes/n1")["metadata"]["labels"] == {"hand": "other"}
 
 
+def test_a_dry_run_of_a_deletion_deletes_nothing(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-f", "-", stdin=NODE)
+    assert "deleted (server dry run)" in cluster.kubectl("delete", "node", "n1", "--dry-run=server")
+    assert "deleted (server dry run)" in cluster.kubectl("delete", "nodes", "--all", "--dry-run=server")
+    assert cluster.get("/api/v1/nodes/n1")["metadata"]["labels"] == {"a": "b"}
+    cluster.kubectl("delete", "node", "n1")
+    assert cluster.request("GET", "/api/v1/nodes/n1").status == 404
+
+
 def test_unknown_fields_and_bad_labels_are_refused(cluster: Cluster) -> None:
     refused = cluster.kubectl_run("apply", "-f", "-", stdin=NODE + "spec: {nothing: 1}\n")
     assert 'unknown field "spec.nothing"' in refused.stderr
