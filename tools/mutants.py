@@ -269,6 +269,13 @@ MUTANTS = {
         "if sum(counts.values()) > 7:",
         ADMISSION,
     ),
+    "vm-meant": Mutant(
+        "webhook: a type in another spelling is refused without the one that was meant",
+        f"{HARVESTER}/admission/vgpu_devices.py",
+        "if typed == code or _spelling(typed) == _spelling(name)",
+        "if typed == name",
+        ADMISSION,
+    ),
     "vm-ramfb": Mutant(
         "webhook: every vGPU of a machine gets ramFB",
         f"{KUBEVIRT}/admission/mutation.py",

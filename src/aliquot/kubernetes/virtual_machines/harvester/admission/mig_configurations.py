@@ -10,6 +10,7 @@ from aliquot.kubernetes.kinds.harvester import MigConfiguration, MigConfiguratio
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_layout as layout
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
+    enable_command,
     enabled_vgpus_refusal,
     moved_errors,
     name_errors,
@@ -54,9 +55,28 @@ def delete(edit: ObjectEdit[MigConfiguration], old: MigConfiguration, snapshot: 
     gpu = snapshot.gpus.get(edit.name)
     if old.spec.node_name not in snapshot.nodes or gpu is None or not gpu.spec.enabled:
         return
-    if old.spec.enabled:
+    children = tuple(_enabled_vgpu_errors(edit.name, "delete", snapshot))
+    yield from children  # first, because it cannot be disabled before them
+    if old.spec.enabled and not children:
         yield advice(f"{edit.name} is enabled: disable it first", disable_command("migconfiguration", edit.name))
-    yield from _enabled_vgpu_errors(edit.name, "delete", snapshot)
+
+
+def warnings(edit: ObjectEdit[MigConfiguration], snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Warn about an object that the agent deletes, and about a layout that would be applied without any instance."""
+    old, new = edit.old, edit.new
+    if new is None:
+        return
+    gpu = snapshot.gpus.get(edit.name)
+    if old is None and gpu is not None and not gpu.spec.enabled:
+        why = (
+            f"the agent deletes {edit.name}: it creates one when the SRIOVGPUDevice is enabled, if the GPU supports MIG"
+        )
+        yield advice(why, enable_command("sriovgpudevice", edit.name))
+    if not new.spec.enabled or (old is not None and old.spec.enabled):
+        return
+    if not layout.requested_counts(new) and not any(each.instances for each in new.status.profile_status):
+        why = f"{edit.name} requests no GPU instance, so its vGPUs have no types: set requested in profileSpec"
+        yield advice(why, f"kubectl edit migconfiguration {edit.name}")
 
 
 def _disable_first(name: str, old: MigConfiguration) -> Message:
@@ -85,7 +105,8 @@ def _renamed_profile_errors(old: MigConfiguration, new: MigConfiguration) -> Ite
 
 
 def _layout_errors(mig: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[Message]:
-    known_profiles = {each.id: each.name for each in mig.status.profile_status}
+    known_profiles = {each.id: f"{each.name} (id {each.id})" for each in mig.status.profile_status}
+    unknown = known_profiles and any(each.id not in known_profiles for each in mig.spec.profile_spec)
     for each in mig.spec.profile_spec:
         if each.requested < 0:
             yield Message(f"{each.requested} of profile {each.name} cannot be requested")
@@ -95,6 +116,8 @@ def _layout_errors(mig: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterat
     ids = [each.id for each in mig.spec.profile_spec]
     for duplicate in sorted({i for i in ids if ids.count(i) > 1}):
         yield Message(f"profile id {duplicate} occurs {ids.count(duplicate)} times")
+    if unknown:
+        return  # counts of a profile that the GPU lacks say nothing more
     function = snapshot.functions.get(names.object_name(mig.spec.node_name, mig.spec.gpu_address))
     if why := layout.why_impossible(mig, layout.family_of(mig, function)):
         yield advice(f"{mig.name}: {why}", f"kubectl get migconfiguration {mig.name} -o yaml (total)")

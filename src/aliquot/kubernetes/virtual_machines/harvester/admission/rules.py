@@ -15,6 +15,11 @@ def disable_command(kind: str, *objects: str) -> str:
     return f'kubectl patch {kind} {" ".join(objects)} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
 
 
+def enable_command(kind: str, name: str) -> str:
+    """Return the command that enables an object."""
+    return f'kubectl patch {kind} {name} --type merge -p \'{{"spec":{{"enabled":true}}}}\''
+
+
 def enabled_vgpus_refusal(verb: str, name: str, children: tuple[str, ...]) -> Message:
     """Return the refusal to take a GPU or its instances from enabled vGPUs."""
     single = len(children) == 1

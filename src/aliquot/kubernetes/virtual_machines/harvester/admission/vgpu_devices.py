@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import PARENT_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_capacity as capacities
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
-from aliquot.kubernetes.virtual_machines.harvester.admission.rules import disable_command, moved_errors, name_errors
+from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
+    disable_command,
+    enable_command,
+    moved_errors,
+    name_errors,
+)
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
     AdmissionSnapshot,
     ObjectEdit,
@@ -61,11 +66,24 @@ def _enabling_errors(name: str, old: VGPUDevice, new: VGPUDevice, snapshot: Admi
         return  # the vGPU exists: created by hand, or enabled again before it was destroyed
     if wanted not in old.status.available_types:
         misfit = capacities.explain_misfit(snapshot, new) if old.status.available_types else ""
-        found = _prefixed(f"{wanted} is not a valid profile for {name} now: ", _available_types(old, snapshot))
+        intended = _intended_type(wanted, old.status.available_types)
+        hint = f" (did you mean {intended}?)" if intended else ""
+        found = _prefixed(f"{wanted} is not a valid profile for {name} now{hint}: ", _available_types(old, snapshot))
         yield Message(f"{found.sentence}; {misfit}") if misfit else found
         return
     if why := capacities.explain_misfit(snapshot, new):
         yield Message(why)
+
+
+def _intended_type(typed: str, available: Mapping[str, str]) -> str:
+    """Return the available type that was typed by its id, its resource, or without its first word; "" if none was."""
+    return next((name for name, code in available.items() if typed == code or _spelling(typed) == _spelling(name)), "")
+
+
+def _spelling(name: str) -> str:
+    """Return a type's name without what users leave out, or take from the name of its resource."""
+    short = name.casefold().removeprefix("nvidia.com/").replace("_", " ")
+    return short.removeprefix("nvidia ").removeprefix("grid ")
 
 
 def why_no_type(device: VGPUDevice, snapshot: AdmissionSnapshot) -> Message:
@@ -76,8 +94,7 @@ def why_no_type(device: VGPUDevice, snapshot: AdmissionSnapshot) -> Message:
 
 
 def _functions_off(parent: str) -> Message:
-    step = f'kubectl patch sriovgpudevice {parent} --type merge -p \'{{"spec":{{"enabled":true}}}}\''
-    return advice(f"SRIOVGPUDevice {parent} is disabled: enable it first", step)
+    return advice(f"SRIOVGPUDevice {parent} is disabled: enable it first", enable_command("sriovgpudevice", parent))
 
 
 def _prefixed(head: str, message: Message) -> Message:
