@@ -45,7 +45,8 @@ def one_vgpu_is_configured(site: Site) -> None:
     assert comparable(site.get("vgpudevice", FIRST)) == sample(samples.CONFIGURED)
     site.until(lambda: "A2-4Q" not in str(site.seen("vgpudevices", LATER)), "the others to be calculated again")
     assert comparable(site.get("vgpudevice", LATER)) == sample(samples.BESIDE_AN_8Q)
-    assert printed(site.kubectl("get", "vgpudevices")) == table(ONE, {"00.4": EIGHT})
+    of_the_gpu = site.kubectl("get", "vgpudevices", "-l", f"harvesterhci.io/parentSRIOVGPUDevice={GPU}")
+    assert printed(of_the_gpu) == table(ONE, {"00.4": EIGHT})
     entry = {"mdevNameSelector": EIGHT, "resourceName": RESOURCE, "externalResourceProvider": True}
     site.until(lambda: permitted(site).get("mediatedDevices") == [entry], "KubeVirt to permit it")
     site.until(lambda: site.offered(ONE, RESOURCE) == "1", "kubelet to offer it")
@@ -69,10 +70,15 @@ def what_webhooks_refuse(site: Site) -> None:
 
 
 def a_machine_has_it(site: Site) -> None:
-    """Start a VM. Its launcher has the variable that names the mdev, and that one's files; its object reports the vGPU
-    and keeps it.
+    """Add the vGPU to an existing VM, and start it. Its launcher has the variable that names the mdev, and that one's
+    files; its object reports the vGPU and keeps it.
     """
-    site.create("desk", [RESOURCE])
+    site.create("desk", strategy="Halted")
+    site.until(lambda: site.environment.machine("desk")["status"].get("printableStatus") == "Stopped", "it to exist")
+    devices = {"gpus": [{"name": FIRST, "deviceName": RESOURCE}]}
+    site.patch(
+        "virtualmachine", "desk", runStrategy="RerunOnFailure", template={"spec": {"domain": {"devices": devices}}}
+    )
     launcher = site.runs("desk")
     uuid = site.get("vgpudevice", FIRST)["status"]["uuid"]
     assert launcher.node == ONE
