@@ -35,6 +35,7 @@ MEANINGS = {
     "node": "the node's name in the cluster, or in Slurm",
     "verb": "the verb of an API request, or of a change of an object",
     "resource": "a kind of objects; for devices their resource name in Kubernetes",
+    "device_class": "a DeviceClass of Kubernetes",
     "status": "the HTTP status of the response, 0 without one",
     "what": "the subject, one of a fixed set",
     "verdict": "`allowed` or `refused`",

@@ -98,6 +98,26 @@ def test_the_same_for_programs(bed: Bed) -> None:
     assert [each["resource"] for each in bed.type(A, "-o", "json").document["resources"]] == [A]
 
 
+def test_a_vm_whose_gpu_comes_from_a_claim_is_counted(bed: Bed) -> None:
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}}
+    exactly = {"deviceClassName": "vgpu.aliquot.dev", "allocationMode": "ExactCount", "count": 1}
+    claim["spec"] = {"devices": {"requests": [{"name": "vgpu", "exactly": exactly}]}}
+    bed.cluster.must("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", claim)
+    for name in ("one", "two"):
+        body = machine(name, [])
+        spec = body["spec"]["template"]["spec"]
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
+        spec["domain"]["devices"]["gpus"] = [{"name": "g", "claimName": "gpu", "requestName": "vgpu"}]
+        bed.cluster.must("POST", machines("default"), body)
+    reported = bed.type("vgpu.aliquot.dev")
+    assert reported.out.splitlines()[-2:] == [
+        "vgpu.aliquot.dev          0        1",
+        "default/one and default/two wait for 1 of vgpu.aliquot.dev (claim shared)",
+    ]
+    (claimed,) = bed.type("-o", "json").document["claimed"]
+    assert (claimed["vms"], claimed["state"]) == (["one", "two"], "pending")
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -19,7 +19,9 @@ from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.controller.pending_pods import PendingPodCounts
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector as VmFigures
+from aliquot.kubernetes.virtual_machines.controller.claim_informers import VmClaimInformers
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
+from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import ClaimClassCapacity
 from aliquot.metrics.controller_metrics import ControllerMetrics
 from aliquot.metrics.fleet_metrics import FleetCollector
 from aliquot.metrics.gpu_samples import GpuCollector
@@ -71,6 +73,11 @@ class _Environment:
         return made
 
 
+class _Claims:
+    def classes(self) -> tuple[ClaimClassCapacity, ...]:
+        return (ClaimClassCapacity("vgpu.aliquot.dev", 1, 1, 1),)
+
+
 def unused() -> AbstractContextManager[Connection]:
     raise AssertionError
 
@@ -87,7 +94,7 @@ PAGES: dict[str, Callable[[], Names]] = {
     CONTROLLER: lambda: reported(
         ControllerMetrics().registry,
         ControllerStateCollector(lambda: PendingPodCounts(2, 1, 0.0), lambda: 1.0),
-        VmFigures(cast(VmClusterInformers, _Environment())),
+        VmFigures(cast(VmClusterInformers, _Environment()), cast(VmClaimInformers, _Claims())),
     ),
     SLURM: lambda: reported(SlurmMetrics().page.registry),
     DASHBOARD: lambda: reported(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aliquot.kubernetes.client.client import Api
     from aliquot.kubernetes.client.object_base import KubeObject
     from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ClusterObservation
+    from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import ClaimedVmDevice, ClaimObservation
     from aliquot.kubernetes.virtual_machines.kubevirt.fit import FitResult
 
     T = TypeVar("T", bound=KubeObject)
@@ -26,26 +27,31 @@ def run(args: Args) -> int:
     """Show the capacity, or answer whether VMs fit. Returns 20 if they do not."""
     try:
         from aliquot.kubernetes.virtual_machines.kubevirt.capacity import measure
+        from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import claimed_devices
 
-        found = measure(asyncio.run(_read_cluster(args.kubeconfig)))
+        observation, claims = asyncio.run(_read_cluster(args.kubeconfig))
     except ModuleNotFoundError as error:
         raise missing_library(error, "agent", "capacity") from error
-    _check(args.resource, found)
+    found = measure(observation)
+    devices = claimed_devices(observation.vms, observation.instances, claims)
+    _check(args.resource, found, devices)
     answer = _fit(args, found)
     if answer is None:
-        return _show(args, found)
+        return _show(args, found, devices)
     return _emit_fit(args, answer)
 
 
-async def _read_cluster(kubeconfig: str | None) -> ClusterObservation:
+async def _read_cluster(kubeconfig: str | None) -> tuple[ClusterObservation, ClaimObservation]:
     from aliquot.kubernetes.client.client import Api
     from aliquot.kubernetes.client.objects import Node
     from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, VGPUDevice
     from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+    from aliquot.kubernetes.kinds.vm_claims import VmClaim, VmClaimTemplate
     from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation
+    from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import ClaimObservation
 
     async with Api.connect(kubeconfig) as api:
-        return ClusterObservation(
+        cluster = ClusterObservation(
             await _all(api, Node),
             await _all(api, VGPUDevice),
             await _all(api, PCIDevice),
@@ -53,6 +59,10 @@ async def _read_cluster(kubeconfig: str | None) -> ClusterObservation:
             await _all(api, VirtualMachine),
             await _all(api, VirtualMachineInstance),
         )
+        users = (*(vm.spec.template.spec for vm in cluster.vms), *(each.spec for each in cluster.instances))
+        if not any(spec.resource_claims for spec in users):
+            return cluster, ClaimObservation()
+        return cluster, ClaimObservation(await _all(api, VmClaim), await _all(api, VmClaimTemplate))
 
 
 async def _all(api: Api, kind: type[T]) -> tuple[T, ...]:
@@ -66,8 +76,8 @@ async def _all(api: Api, kind: type[T]) -> tuple[T, ...]:
         return ()
 
 
-def _check(resource: str | None, found: Capacity) -> None:
-    if resource and resource not in found.resources:
+def _check(resource: str | None, found: Capacity, devices: Sequence[ClaimedVmDevice]) -> None:
+    if resource and resource not in found.resources and all(each.device_class != resource for each in devices):
         raise BlockedError(
             f"no node of this cluster offers {resource}, and no VM requests it",
             code="NO_SUCH_RESOURCE",
@@ -115,11 +125,14 @@ def _parse_requests(words: Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-def _show(args: Args, found: Capacity) -> int:
+def _show(args: Args, found: Capacity, devices: Sequence[ClaimedVmDevice]) -> int:
     from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
+    from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import class_capacities
 
-    document = poll.document(found, args.resource or "") | capacityview.vms(found, args.resource or "")
-    output.emit(document, args.output, capacityview.text(found, args.resource or ""))
+    resource, classes = args.resource or "", class_capacities(devices)
+    document = poll.document(found, resource, classes)
+    document |= capacityview.vms(found, resource) | capacityview.claimed(devices, resource)
+    output.emit(document, args.output, capacityview.page(found, classes, devices, resource))
     return 0
 
 

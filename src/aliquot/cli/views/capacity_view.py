@@ -7,13 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, NodeCapacity, ResourceCapacity
+    from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import ClaimClassCapacity, ClaimedVmDevice
     from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
+_CLASS_HEAD = ("DEVICE CLASS", "ALLOCATED", "WAITING")
+_STATES = {
+    "allocated": ("has", "have"),
+    "pending": ("waits for", "wait for"),
+    "stopped": ("is stopped, wants", "are stopped, want"),
+}
 _HEAD = ("RESOURCE", "TOTAL", "USABLE", "ALLOCATED", "WAITING", "ALLOCATABLE")
 
 
+def page(
+    found: Capacity, classes: Iterable[ClaimClassCapacity], devices: Iterable[ClaimedVmDevice], name: str = ""
+) -> str:
+    """Return the whole output, of only one resource or device class if it is named."""
+    claims = claims_text(classes, devices, name)
+    offered = any(name in ("", resource) for resource in found.resources)
+    return "\n".join(each for each in (text(found, name) if offered or not claims else "", claims) if each)
+
+
 def text(found: Capacity, resource: str = "") -> str:
-    """Return the whole output; one sentence if the cluster has no resource for VMs."""
+    """Return the part about resources; one sentence if the cluster has no resource for VMs."""
     capacities = [each for each in found.resources.values() if resource in ("", each.resource)]
     if not capacities:
         return "no GPU or vGPU for virtual machines: no node of this cluster offers one, and no VM requests one"
@@ -37,6 +53,43 @@ def vms(found: Capacity, resource: str = "") -> dict[str, Any]:
         ]
         for name, demands in (("running", found.running), ("waiting", found.waiting), ("stopped", found.stopped))
     }
+
+
+def claims_text(classes: Iterable[ClaimClassCapacity], devices: Iterable[ClaimedVmDevice], device_class: str) -> str:
+    """Return what VMs have and want through ResourceClaims; empty if there is nothing of this class, or of any."""
+    rows: list[Sequence[str]] = [_CLASS_HEAD]
+    for each in classes:
+        if device_class in ("", each.device_class):
+            rows.append((each.device_class, str(each.allocated), str(each.pending)))
+            rows += [(f"  {node}", str(count), "") for node, count in each.nodes.items()]
+    lines = [_claimed(each) for each in devices if device_class in ("", each.device_class)]
+    return "\n".join([*(_table(rows) if len(rows) > 1 else ()), *lines])
+
+
+def claimed(devices: Iterable[ClaimedVmDevice], device_class: str) -> dict[str, Any]:
+    """Return the devices of claims as plain data."""
+    return {
+        "claimed": [
+            {
+                "namespace": each.namespace,
+                "vms": list(each.vms),
+                "node": each.node,
+                "deviceClass": each.device_class,
+                "claim": each.claim,
+                "request": each.request,
+                "state": each.state,
+            }
+            for each in devices
+            if device_class in ("", each.device_class)
+        ]
+    }
+
+
+def _claimed(device: ClaimedVmDevice) -> str:
+    who = " and ".join(f"{device.namespace}/{name}" for name in device.vms)
+    where = f" on {device.node}" if device.node else ""
+    verb = _STATES[device.state][len(device.vms) > 1]
+    return f"{who} {verb} 1 of {device.device_class}{where} (claim {device.claim})"
 
 
 def _concerned(demand: VmDemand, found: Capacity, resource: str) -> bool:

@@ -43,7 +43,9 @@ class DeviceRequest(ApiStruct, frozen=True):
     device_name: str = ""
     """The resource."""
     claim_name: str = ""
-    """Set if the device comes from DRA."""
+    """Set if the device comes from DRA: an entry of the VM's ``resourceClaims``."""
+    request_name: str = ""
+    """The claim's request that the device is allocated for."""
     tag: str = ""
     options: VgpuOptions | None = msgspec.field(name="virtualGPUOptions", default=None)
 
@@ -61,9 +63,18 @@ class VmDomain(ApiStruct, frozen=True):
     devices: VmDevices = VmDevices()
 
 
+class ClaimReference(ApiStruct, frozen=True):
+    """A claim of a VM. It names a ResourceClaim, or the template of a claim for each start."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class InstanceSpec(ApiStruct, frozen=True):
     domain: VmDomain = VmDomain()
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    resource_claims: tuple[ClaimReference, ...] | None = ()
 
 
 class VmTemplate(ApiStruct, frozen=True):

@@ -110,6 +110,10 @@ DEVICES_RIGHTS = (
     _controller(CLUSTER, KUBEVIRT, "virtualmachines", READ, "compute capacity and devices in use"),
     _controller(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "compute capacity and devices in use"),
     *(
+        _controller(CLUSTER, "resource.k8s.io", plural, ("list", "watch"), "count the devices that VMs have by claims")
+        for plural in ("resourceclaims", "resourceclaimtemplates")
+    ),
+    *(
         _certificate(
             CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
             "register the webhooks, with their certificate, once they answer. No admission policy can check these "

@@ -9,6 +9,7 @@ import msgspec
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.foundation.decimals import decimal
 from aliquot.foundation.http_server import Answer, Page
+from aliquot.kubernetes.virtual_machines.controller.claim_informers import VmClaimInformers
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 from aliquot.kubernetes.virtual_machines.kubevirt import rancher
@@ -25,8 +26,8 @@ class CapacityPages:
     zero.
     """
 
-    def __init__(self, informers: VmClusterInformers) -> None:
-        self._informers = informers
+    def __init__(self, informers: VmClusterInformers, claims: VmClaimInformers) -> None:
+        self._informers, self._claims = informers, claims
         self.by_path: dict[str, Page] = {
             "/v1/capacity": self._guarded(self._capacity),
             "/v1/capacity/fit": self._guarded(self._fit),
@@ -36,7 +37,7 @@ class CapacityPages:
             self.by_path[f"{path}/{poll.CLUSTER}"] = self._guarded(self._cluster(f"{path}/{poll.CLUSTER}"))
 
     def _capacity(self, query: Mapping[str, str]) -> object:
-        return poll.document(self._informers.capacity(), query.get("resource", ""))
+        return poll.document(self._informers.capacity(), query.get("resource", ""), self._claims.classes())
 
     def _fit(self, query: Mapping[str, str]) -> object:
         """Answer a fit question. Raise ConfigError if the question is invalid."""

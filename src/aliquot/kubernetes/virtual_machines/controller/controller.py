@@ -16,6 +16,7 @@ from aliquot.kubernetes.client.work_loop import WorkLoop
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector
 from aliquot.kubernetes.virtual_machines.controller.capacity_pages import CapacityPages
+from aliquot.kubernetes.virtual_machines.controller.claim_informers import VmClaimInformers
 from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE, VmClusterInformers
 from aliquot.kubernetes.virtual_machines.controller.node_cleanup import PATIENCE_S, NodeCleanup
 from aliquot.kubernetes.virtual_machines.controller.permitted_devices import PermittedDevicesWriter
@@ -56,8 +57,9 @@ class VmController:
         self.informers = VmClusterInformers(
             *shared_informers, self.wake, namespace=namespace, timing=timing.watch, on_claims_changed=on_claims_changed
         )
-        self.pages = CapacityPages(self.informers).by_path
-        metrics.registry.register(CapacityCollector(self.informers))
+        self._claim_informers = VmClaimInformers(self.informers, timing=timing.watch)
+        self.pages = CapacityPages(self.informers, self._claim_informers).by_path
+        metrics.registry.register(CapacityCollector(self.informers, self._claim_informers))
         self._permitted_devices = PermittedDevicesWriter(api, self.informers, metrics)
         self._node_cleanup = NodeCleanup(api, self.informers, metrics, patience_s=timing.patience_s)
         self._rounds = WorkLoop(GATHER_S, RETRY)
@@ -70,6 +72,7 @@ class VmController:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informers.follow(self.api))
+            group.create_task(self._claim_informers.follow(self.api))
             group.create_task(self._rounds.run(self._work))
 
     async def _work(self) -> bool | None:

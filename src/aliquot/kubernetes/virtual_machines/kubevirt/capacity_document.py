@@ -16,6 +16,7 @@ from typing import Any
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import quantity
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, NodeCapacity, ResourceCapacity
+from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import ClaimClassCapacity
 from aliquot.kubernetes.virtual_machines.kubevirt.fit import FitResult
 
 JSON = dict[str, Any]
@@ -23,12 +24,18 @@ API_VERSION = "aliquot/v1"
 CLUSTER = "local"
 
 
-def document(capacity: Capacity, resource: str = "") -> JSON:
-    """Return the document of kind ``Capacity``, optionally of only one resource; its list is empty for an unknown
-    one.
+def document(capacity: Capacity, resource: str = "", classes: Iterable[ClaimClassCapacity] | None = None) -> JSON:
+    """Return the document of kind ``Capacity``, optionally of only one resource or device class; its lists are empty
+    for an unknown one.
+
+    ``classes`` are the devices of claims. If they are None, which means unknown, the document has no list of them.
     """
     entries = [each for each in capacity.resources.values() if resource in ("", each.resource)]
-    return {"apiVersion": API_VERSION, "kind": "Capacity", "resources": [_resource_entry(each) for each in entries]}
+    found: JSON = {"apiVersion": API_VERSION, "kind": "Capacity"}
+    found["resources"] = [_resource_entry(each) for each in entries]
+    if classes is not None:
+        found["deviceClasses"] = [_class_entry(each) for each in classes if resource in ("", each.device_class)]
+    return found
 
 
 def fit_document(found: FitResult) -> JSON:
@@ -91,6 +98,16 @@ def _resource_entry(resource: ResourceCapacity) -> JSON:
         "allocatable": resource.allocatable,
         "setAside": resource.set_aside,
         "nodes": [_node_entry(each) for each in resource.nodes],
+    }
+
+
+def _class_entry(each: ClaimClassCapacity) -> JSON:
+    return {
+        "deviceClass": each.device_class,
+        "allocated": each.allocated,
+        "pending": each.pending,
+        "stopped": each.stopped,
+        "nodes": [{"node": node, "allocated": count} for node, count in each.nodes.items()],
     }
 
 

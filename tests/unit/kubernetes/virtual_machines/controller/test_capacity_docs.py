@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from aliquot.cli.views import capacity_view as capacityview
-from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import NAME
+from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CLAIMED, NAME
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
+from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import ClaimClassCapacity
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, POOL_LABEL, VmDemand
 from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
 from unit.kubernetes.virtual_machines.controller.test_capacity_pages import ask, made
@@ -40,7 +41,8 @@ def test_a_refusal_says_what_is_asked_there_taken_and_waited_for() -> None:
 
 
 def test_every_field_and_every_name_is_on_the_page() -> None:
-    document = poll.document(measure(SEEN))
+    document = poll.document(measure(SEEN), "", [ClaimClassCapacity("vgpu")])
     names = {*document, *document["resources"][0], *document["resources"][0]["nodes"][0]}
+    names |= {*document["deviceClasses"][0], CLAIMED}
     names |= {*ask(made(), "/v1/capacity/fit", resource=A2_4Q)[1], NAME, CLUSTER_LABEL, POOL_LABEL}
     assert not [each for each in names if each not in PAGE]

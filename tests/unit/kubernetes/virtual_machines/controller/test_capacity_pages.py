@@ -13,10 +13,12 @@ from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
-from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector
+from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CLAIMED, CapacityCollector
 from aliquot.kubernetes.virtual_machines.controller.capacity_pages import CapacityPages
+from aliquot.kubernetes.virtual_machines.controller.claim_informers import VmClaimInformers
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, VmDemand
+from unit.kubernetes.virtual_machines.kubevirt.claiming import claim_template, claiming_instance
 from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4Q, instance, machine, node
 
 SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A2-4Q"}]}'
@@ -42,7 +44,7 @@ def made(clock: Clock | None = None) -> VmClusterInformers:
 
 
 def ask(informers: VmClusterInformers, path: str, **query: str) -> tuple[int, Any]:
-    status, kind, body, _ = CapacityPages(informers).by_path[path](query)
+    status, kind, body, _ = CapacityPages(informers, VmClaimInformers(informers)).by_path[path](query)
     assert kind == "application/json"
     return status, msgspec.json.decode(body)
 
@@ -157,10 +159,34 @@ def test_a_stopped_machine_that_was_let_start_counts_before_it_shows() -> None:
 
 def test_figures_for_prometheus_are_those_of_the_moment() -> None:
     environment, registry = made(), CollectorRegistry()
-    registry.register(CapacityCollector(environment))
+    claims = VmClaimInformers(environment)
+    registry.register(CapacityCollector(environment, claims))
     name = "aliquot_controller_vm_devices"
     assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 3
     environment.reserve(VmDemand("default", "b", {A2_4Q: 1}))
     assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 2
+    claimed = {"device_class": "vgpu", "what": "allocated"}
+    assert registry.get_sample_value(CLAIMED, claimed) is None
+    read_claims(environment, claims)
+    assert registry.get_sample_value(CLAIMED, claimed) == 1
     environment.nodes.synced = False
     assert generate_latest(registry) == b""
+
+
+def test_the_page_has_no_classes_until_claims_are_read() -> None:
+    environment = made()
+    claims = VmClaimInformers(environment)
+    page = CapacityPages(environment, claims).by_path["/v1/capacity"]
+    assert "deviceClasses" not in msgspec.json.decode(page({})[2])
+    read_claims(environment, claims)
+    entry = {"deviceClass": "vgpu", "allocated": 1, "pending": 0, "stopped": 0}
+    found = msgspec.json.decode(page({"resource": "vgpu"})[2])
+    assert found["deviceClasses"] == [entry | {"nodes": [{"node": "n1", "allocated": 1}]}]
+    assert found["resources"] == []
+
+
+def read_claims(environment: VmClusterInformers, claims: VmClaimInformers) -> None:
+    """Let the watches deliver a VM with a claim of a template."""
+    environment.instances.apply(FullList((claiming_instance("c", "n1", template="desktop"),)))
+    claims.claims.apply(FullList(()))
+    claims.templates.apply(FullList((claim_template("desktop", "vgpu"),)))
