@@ -16,6 +16,7 @@ from aliquot.hardware.kernel.backend import Kernel
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
+    from aliquot.core.model.vgpu_usage import VgpuUsage
 
 
 class NodeGpuDriver(GpuDriver, Protocol):
@@ -37,6 +38,13 @@ class NodeGpuDriver(GpuDriver, Protocol):
         GPUs in passthrough have none. This reads much less than the inventory, writes nothing, and opens no additional
         session. GPM's shares (Hopper and later) cover the time since the last call and are None at the first call;
         ``over_s`` makes a first call wait that many seconds for them. Raises the errors of the driver.
+        """
+        ...
+
+    def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
+        """Return the usage and the licence of each vGPU that a VM runs with; none without the vGPU host driver.
+
+        Shares cover the time since the last call. Raises the errors of the driver.
         """
         ...
 
@@ -80,6 +88,9 @@ class NodeBackend(Generic[D]):
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
         return self.nvml.usage(over_s)
+
+    def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
+        return self.nvml.vgpu_usage()
 
     def _mixed_size(self, pci: str) -> bool | None:
         """Return mixed-size mode; None instead of an error if the driver cannot report it."""

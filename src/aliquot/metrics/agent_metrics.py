@@ -12,6 +12,7 @@ from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.core.planner.usage_tracking import usage_of_unchanged
 from aliquot.foundation.driver_calls import oldest_s
 from aliquot.foundation.state_store import Unreadable
@@ -103,6 +104,11 @@ class AgentMetrics:
             now, details=msgspec.structs.replace(now.details, usage=usage, smaller=hints)
         )
 
+    def set_vgpus(self, vgpus: tuple[VgpuUsage, ...]) -> None:
+        """Store a sample of the vGPUs that VMs run with."""
+        now = self.last
+        self.last = msgspec.structs.replace(now, details=msgspec.structs.replace(now.details, vgpus=vgpus))
+
     def _details(
         self, inventory: Inventory | None, at: float, blocked: tuple[str, ...], unhealthy: int | None = None
     ) -> SnapshotDetails:
@@ -115,7 +121,7 @@ class AgentMetrics:
             known = {(u.gpu, u.instance) for u in usage}
             hints = tuple(hint for hint in hints if hint[:2] in known)
             self._inventory = inventory
-        return SnapshotDetails(at, usage, blocked, unhealthy, hints)
+        return SnapshotDetails(at, usage, blocked, unhealthy, hints, self.last.details.vgpus)
 
     def _record_snapshot(self, snapshot: NodeSnapshot, plans: Iterable[Plan]) -> None:
         """Record an observation, and the plans for the desired state. A desired state that is blocked by holders counts

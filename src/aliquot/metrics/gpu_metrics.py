@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.metrics.labels import GPU, INSTANCE
+from aliquot.metrics.labels import GPU, INSTANCE, VGPU
 from aliquot.metrics.metric import AGENT, CLAIMS, DASHBOARD, DEVICES, HOST, Metric, counter, gauge, histogram, info
 
 OBSERVERS = (AGENT, DEVICES, CLAIMS, HOST)
@@ -66,6 +66,28 @@ INSTANCES: tuple[Metric, ...] = (
           "a smaller profile has enough memory for the observed peak", OBSERVERS, (*INSTANCE, "smaller")),
 )  # fmt: skip
 
+VGPUS: tuple[Metric, ...] = (
+    gauge("aliquot_vgpu_compute_utilization_ratio",
+          "share of the GPU's multiprocessors that the vGPU kept busy; absent if the driver does not report it",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_memory_utilization_ratio",
+          "share of time in which the GPU's memory was accessed for the vGPU; absent if not reported",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_encoder_utilization_ratio", "share of the video encoders; absent if not reported",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_decoder_utilization_ratio", "share of the video decoders; absent if not reported",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_memory_used_bytes", "frame buffer that the VM uses; absent if not reported",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_memory_size_bytes", "frame buffer of the vGPU's type; absent if the type is unknown",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_licensed", "1 if the guest has a licence, 0 if not; absent until its driver says it",
+          OBSERVERS, VGPU),
+    gauge("aliquot_vgpu_license_expiry_timestamp_seconds",
+          "when the guest's licence expires unless it is renewed; absent without one that expires",
+          OBSERVERS, VGPU),
+)  # fmt: skip
+
 CHANGES: tuple[Metric, ...] = (
     counter("aliquot_changes_total", "applied plans, by outcome", CHANGERS, ("outcome",)),
     histogram("aliquot_change_seconds", "duration of applying a plan", CHANGERS),
@@ -81,4 +103,4 @@ CHANGES: tuple[Metric, ...] = (
           CHANGERS),
 )  # fmt: skip
 
-ROWS = (*NODE, *GPUS, *INSTANCES, *CHANGES)
+ROWS = (*NODE, *GPUS, *INSTANCES, *VGPUS, *CHANGES)

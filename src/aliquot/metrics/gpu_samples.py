@@ -13,6 +13,7 @@ from aliquot.core.model.usage import Usage
 from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.metrics.instruments import MetricFamilies
 from aliquot.metrics.snapshot import NodeSnapshot
+from aliquot.metrics.vgpu_samples import add_vgpus
 
 MIB = 1024 * 1024
 _DOUBTS = ("unknown", "estimate", "inferred-open", "inferred-exact", "derived", "secondary", "partly-captured")
@@ -71,6 +72,7 @@ def _gpu(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: MetricFami
         out.add("aliquot_gpu_mig_pending", label_values, gpu.mig.pending != gpu.mig.current)
         _capacity(snapshot, inventory, gpu, out)
     _instances(snapshot, gpu, out)
+    add_vgpus(label_values, snapshot.details.vgpus, inventory, gpu, out)
 
 
 def _capacity(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: MetricFamilies) -> None:

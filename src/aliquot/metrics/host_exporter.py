@@ -12,6 +12,7 @@ from aliquot.core.config.boot_record import replay
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.errors import AliquotError
 from aliquot.foundation import driver_calls, paths
 from aliquot.foundation.callbacks import Report
@@ -77,11 +78,12 @@ class HostExporter:
             with self._connect() as connection:
                 inventory = connection.backend.read()
                 usage = self._usage(connection, inventory)
+                vgpus = self._vgpus(connection)
         except AliquotError as error:
             self._failed(error)
             return
         now = time.time()
-        details = SnapshotDetails(now, usage, smaller=smaller_profiles(inventory, usage, now))
+        details = SnapshotDetails(now, usage, smaller=smaller_profiles(inventory, usage, now), vgpus=vgpus)
         self._snapshot = take_snapshot(inventory.node, inventory, self._desired(inventory), details)
         self._name = inventory.node
 
@@ -133,6 +135,11 @@ class HostExporter:
         except AliquotError:
             return None
         return desired if desired.gpus else None
+
+    def _vgpus(self, connection: Connection) -> tuple[VgpuUsage, ...]:
+        from aliquot.node.usage_tracker import read_vgpus
+
+        return read_vgpus(connection)
 
     def _usage(self, connection: Connection, inventory: Inventory) -> tuple[Usage, ...]:
         """Return the usage and its history. An error of the driver is ignored, because other metrics do not depend on

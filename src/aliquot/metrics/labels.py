@@ -5,6 +5,8 @@ from __future__ import annotations
 GPU = ("Hostname", "gpu", "UUID", "pci_bus_id")
 """Labels of every metric about a GPU. A GPU that is passed through has no index and no UUID here."""
 INSTANCE = (*GPU, "GPU_I_ID", "GPU_I_PROFILE")
+VGPU = (*GPU, "type", "vgpu", "function", "vm")
+"""Labels of every metric about a vGPU that a VM runs with."""
 
 MEANINGS = {
     "Hostname": "the node's name, as in dcgm-exporter",
@@ -22,6 +24,9 @@ MEANINGS = {
     "confidence": "how certain that table's placements are: `captured` from hardware ... `estimate`",
     "profile": "a MIG profile, or the type of a vGPU; empty for other acts",
     "type": "the type of a vGPU, or of a device in Slurm",
+    "vgpu": "the vGPU's UUID in NVML, another one at each start of the VM",
+    "function": "the virtual function's PCI address, or the GPU's; empty if NVML does not tell it",
+    "vm": "the VM's UUID: `spec.domain.firmware.uuid` in KubeVirt, `virsh domuuid` in libvirt",
     "state": "one of a fixed set, listed in the help of the metric",
     "arrangement": "`now`: beside all present instances; `repacked`: after moving idle instances",
     "smaller": "the smallest profile with enough memory for the instance's peak",

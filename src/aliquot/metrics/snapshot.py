@@ -10,6 +10,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Drift
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.core.planner.rightsizing import hints
 from aliquot.core.planner.verify import verify
 
@@ -26,6 +27,8 @@ class SnapshotDetails(msgspec.Struct, frozen=True):
     """Number of devices that get no new work, or None if no process monitors their health."""
     smaller: tuple[tuple[str, int, str], ...] = ()
     """Hints: GPU, instance, the smaller profile that is enough."""
+    vgpus: tuple[VgpuUsage, ...] = ()
+    """Usage and licences of the vGPUs that VMs run with."""
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):

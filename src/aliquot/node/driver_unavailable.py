@@ -12,6 +12,7 @@ from aliquot.errors import AliquotError
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
+    from aliquot.core.model.vgpu_usage import VgpuUsage
     from aliquot.core.model.xids import XidPolicy
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
     from aliquot.hardware.nvml.backend import NvmlBackend
@@ -72,6 +73,9 @@ class UnavailableDriver:
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
         """Return no usage while the driver is unavailable, because every GPU is then passed through whole."""
         return () if self._opened is None else self._opened.usage(over_s)
+
+    def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
+        return () if self._opened is None else self._opened.vgpu_usage()
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
         return self.driver.set_mode(pci, enabled)

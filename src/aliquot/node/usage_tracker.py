@@ -19,6 +19,7 @@ import msgspec
 from aliquot.core.engine.journal_step import read_step
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.core.planner.usage_tracking import (
     Recreation,
     UsageHistory,
@@ -41,6 +42,14 @@ SAMPLE_S = 45.0
 """Interval of the agents' samples."""
 WRITE_S = 60.0
 Fill = Callable[[Inventory, tuple[Usage, ...]], tuple[Usage, ...]]
+
+
+def read_vgpus(connection: Connection) -> tuple[VgpuUsage, ...]:
+    """Return the usage of the vGPUs that VMs run with; none if the driver fails, because nothing depends on it."""
+    try:
+        return connection.backend.vgpu_usage()
+    except AliquotError:
+        return ()
 
 
 class UsageTracker:

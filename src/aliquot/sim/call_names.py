@@ -8,6 +8,7 @@ from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.mig_calls import INSTANCE_READS, MIG_READS, WRITES
 from aliquot.sim.driver.nvml_calls import GPU_ONLY, GPU_OR_MIG, SYSTEM
 from aliquot.sim.driver.vgpu_calls import VGPU_READS, VGPU_WRITES
+from aliquot.sim.driver.vgpu_load import VGPU_INSTANCE_CALLS, VGPU_LOAD_READS
 
 METRIC_CALLS = frozenset(sensors.METRICS) | {
     *("DeviceGetPowerUsage", "DeviceGetEnforcedPowerLimit", "DeviceGetPowerManagementLimit"),
@@ -15,10 +16,11 @@ METRIC_CALLS = frozenset(sensors.METRICS) | {
     *("DeviceGetApplicationsClock", "DeviceGetDefaultApplicationsClock", "DeviceGetTemperatureThreshold"),
     *("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
 }
-DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS
+DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS | VGPU_LOAD_READS
+SYSTEM_READS = SYSTEM | VGPU_INSTANCE_CALLS
 DEVICE_WRITES = WRITES | VGPU_WRITES
 SESSION_CALLS = frozenset({"Init", "Shutdown"})
-WHOLE_NODE_CALLS = frozenset({"Snapshot", "Facts", "Usage"})
+WHOLE_NODE_CALLS = frozenset({"Snapshot", "Facts", "Usage", "VgpuUsage"})
 """Calls that read the whole node at once, if Aliquot accesses the simulator without NVML."""
 KERNEL_CALLS = frozenset({"SysfsWrite", "SriovManage"})
 KNOWN = (
@@ -26,7 +28,7 @@ KNOWN = (
     | WHOLE_NODE_CALLS
     | KERNEL_CALLS
     | METRIC_CALLS
-    | frozenset(SYSTEM)
+    | frozenset(SYSTEM_READS)
     | frozenset(DEVICE_READS)
     | frozenset(DEVICE_WRITES)
 )

@@ -146,9 +146,13 @@ class SimClient:
         """Run NVIDIA's program: ``-e`` or ``-d`` for a GPU or ALL. Return its exit code ``rc`` and its output."""
         return self._control("sriov-manage", action=action, address=address)
 
-    def start_vm(self, name: str, *devices: str) -> int:
-        """Start a VM that opens the VFIO handles of functions (by address) or mdevs (by UUID). Return its pid."""
-        return int(self._control("vm-start", name=name, devices=devices)["pid"])
+    def start_vm(self, name: str, *devices: str, busy: float = 0.5, licensed: bool = True) -> int:
+        """Start a VM that opens the VFIO handles of functions (by address) or mdevs (by UUID). Return its pid.
+
+        ``busy`` is the share of the GPU that it wants through each vGPU, ``licensed`` whether its guest has a licence.
+        """
+        facts = {"name": name, "devices": devices, "busy": busy, "licensed": licensed}
+        return int(self._control("vm-start", **facts)["pid"])
 
     def stop_vm(self, name: str) -> None:
         self._control("vm-stop", name=name)

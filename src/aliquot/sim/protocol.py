@@ -16,22 +16,23 @@ from collections.abc import Callable
 import msgspec
 
 from aliquot.sim import codes, nvml_functions
-from aliquot.sim.call_names import DEVICE_READS, DEVICE_WRITES, METRIC_CALLS
+from aliquot.sim.call_names import DEVICE_READS, DEVICE_WRITES, METRIC_CALLS, SYSTEM_READS
 from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.control_api import BadRequestError, control, snapshot
 from aliquot.sim.driver.mig_calls import MIG_READS
-from aliquot.sim.driver.nvml_calls import GPU_ONLY, IDENTITY, SYSTEM, Args, metric
+from aliquot.sim.driver.nvml_calls import GPU_ONLY, IDENTITY, Args, metric
 from aliquot.sim.driver.usage import usage
 from aliquot.sim.driver.vgpu_calls import VGPU_READS
+from aliquot.sim.driver.vgpu_load import VGPU_LOAD_READS, vgpu_usage
 from aliquot.sim.facts import facts
 from aliquot.sim.faults import EVERY
 from aliquot.sim.node import SimNode
 from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE
 
-_WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage}
+_WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage, "VgpuUsage": vgpu_usage}
 
-_NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)
+_NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS) | frozenset(VGPU_LOAD_READS)
 
 
 class NodeLink:
@@ -118,8 +119,10 @@ class NodeLink:
             name = name if name.replace("_", "").isalnum() else "unknown"
             node.record(session, name, codes.NOT_SUPPORTED, more=',"implemented":false')
             return f"{codes.NOT_SUPPORTED}"
-        known = call in SYSTEM or call in DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
-        gpu, gi, ci = ([*args, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM else (WHOLE, WHOLE, WHOLE)
+        known = call in SYSTEM_READS or call in DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
+        gpu, gi, ci = (
+            ([*args, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM_READS else (WHOLE, WHOLE, WHOLE)
+        )
         rc, body = codes.SUCCESS, ""
         try:
             body = self._body(session, call, args, text)
@@ -134,13 +137,13 @@ class NodeLink:
     def _body(self, session: SimSession, call: str, args: Args, text: str) -> str:
         node = self.node
         node.stall(session, call, _gpu_of(call, args))
-        refused = node.faults.failing(call, WHOLE) if call in SYSTEM or call in _WHOLE_NODE else None
+        refused = node.faults.failing(call, WHOLE) if call in SYSTEM_READS or call in _WHOLE_NODE else None
         if refused:
             raise NvmlRefusalError(refused)
         if call in _WHOLE_NODE:
             return "|" + msgspec.json.encode(_WHOLE_NODE[call](node)).decode()
-        if call in SYSTEM:
-            return SYSTEM[call](node, session, args, text)
+        if call in SYSTEM_READS:
+            return SYSTEM_READS[call](node, session, args, text)
         read = DEVICE_READS.get(call)
         if read is None and call not in METRIC_CALLS:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
@@ -171,7 +174,7 @@ def _gpu_of(call: str, args: Args) -> int:
     """Return the GPU that a read is about; WHOLE for none."""
     if call in _WHOLE_NODE:
         return EVERY
-    return args[0] if args and call not in SYSTEM else WHOLE
+    return args[0] if args and call not in SYSTEM_READS else WHOLE
 
 
 def _joined(body: str) -> str:

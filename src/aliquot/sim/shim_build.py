@@ -29,6 +29,7 @@ SOURCES = (
     "mig.c",
     "gpm.c",
     "vgpu.c",
+    "vgpu_instance.c",
 )
 _INPUTS = ("shim.h", "symbols.txt", *SOURCES)
 _COMPILE = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-r", "-nostdlib")

@@ -88,6 +88,10 @@ class VmState(msgspec.Struct):
     pid: int
     name: str
     devices: list[str]
+    busy: float = 0.5
+    """The share of the GPU that it wants to keep busy through each vGPU, 0 to 1."""
+    licensed: bool = True
+    """Whether its guest has a licence for its vGPUs."""
 
 
 class DynamicId(msgspec.Struct):

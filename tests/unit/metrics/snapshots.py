@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-from aliquot.core.model import catalog
+from aliquot.core.model import catalog, vgpu_types
 from aliquot.core.model.inventory import (
     Gpu,
     GpuInstance,
@@ -20,12 +20,15 @@ from aliquot.core.model.inventory import (
 )
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.dashboard.ports import FleetSource
 from aliquot.dashboard.view_models import ObservedFleet
 from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails
 from laws.oracle import mig_nodes
 
 A100 = catalog.family("a100-40gb")
+A2 = next(table for table in vgpu_types.tables() if table.name == "NVIDIA A2")
+A2_4Q = A2.by_name["A2-4Q"].id or 0
 PCI = mig_nodes.gpu(A100, [], []).pci
 
 
@@ -50,9 +53,11 @@ def everything() -> NodeSnapshot:
         uuid="GPU-shared",
         index=1,
         product="NVIDIA A2",
+        pci_device=A2.pci_device,
+        subsystem=A2.subsystem,
         minor=1,
         virtual=GpuVirtualization(framework="vendor-vfio", total=16, functions=(function,), addresses=(function.pci,)),
-        vgpus=(Vgpu(function.pci, 1, "NVIDIA A2-4Q", holders=(Holder("vm", "v"),)),),
+        vgpus=(Vgpu(function.pci, A2_4Q, "NVIDIA A2-4Q", holders=(Holder("vm", "7", "v"),)),),
     )
     inventory = msgspec.structs.replace(inventory, gpus=(first, shared))
     instance = first.instances[0]
@@ -60,7 +65,8 @@ def everything() -> NodeSnapshot:
         Usage(first.pci, instance.id, instance.profile, 100, 20000, 0.5, "gpm", 1.0, 200, 1.0, 0.5),
         Usage(shared.pci, None, "", 10, 15000),
     )
-    seen = SnapshotDetails(1e9, usage, ("HELD",), 1, ((first.pci, instance.id, "1g.5gb"),))
+    vgpu = VgpuUsage(shared.pci, A2_4Q, "u", "", "vm-uuid", 0.5, 0.2, 0.1, 0.0, 1024, "licensed", 4e9)
+    seen = SnapshotDetails(1e9, usage, ("HELD",), 1, ((first.pci, instance.id, "1g.5gb"),), (vgpu,))
     pcis = frozenset((first.pci, shared.pci))
     drift = (Drift(first.pci, "missing", "GPU: 1 x 2g.10gb missing"),)
     return NodeSnapshot("n", inventory, seen, pcis, frozenset({"3g.20gb"}), drift)

@@ -27,7 +27,7 @@ class Machine:
     def connect(self) -> Iterator[Connection]:
         if self.failure is not None:
             raise self.failure
-        yield cast(Connection, SimpleNamespace(backend=SimpleNamespace(read=plain)))
+        yield cast(Connection, SimpleNamespace(backend=SimpleNamespace(read=plain, vgpu_usage=tuple)))
 
 
 @pytest.fixture

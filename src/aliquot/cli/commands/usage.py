@@ -13,6 +13,7 @@ from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage, find_vgpu
 from aliquot.core.planner.rightsizing import RightsizingHint, hints
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import usage_text as words
@@ -29,7 +30,7 @@ _UNWATCHED_S = 60.0
 def run(args: Args) -> int:
     """Measure and print the usage. The NVML session is closed between samples, because it would block a GPU reset."""
     from aliquot.node.dcgm_exporter import DcgmExporter
-    from aliquot.node.usage_tracker import UsageTracker
+    from aliquot.node.usage_tracker import UsageTracker, read_vgpus
 
     if args.watch_for is not None and not (math.isfinite(args.watch_for) and args.watch_for > 0):
         raise UsageError("--watch-for takes a number of seconds above 0", next_step="aliquot usage --watch-for 60")
@@ -41,8 +42,9 @@ def run(args: Args) -> int:
         usage: tuple[Usage, ...] = ()
         for inventory in _samples(connection, args.watch_for or 0.0):
             usage = watch.sample(connection, inventory, MEASURE_S)
+        vgpus = read_vgpus(connection)
     gpus = node.gpus(inventory, node.gpu_words(args))
-    _emit(args, inventory, gpus, usage)
+    _emit(args, inventory, gpus, usage, vgpus)
     return 0
 
 
@@ -58,13 +60,16 @@ def _samples(connection: Connection, seconds: float) -> Iterator[Inventory]:
             time.sleep(min(rest, EVERY_S))
 
 
-def _emit(args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[Usage, ...]) -> None:
+def _emit(
+    args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[Usage, ...], vgpus: tuple[VgpuUsage, ...]
+) -> None:
     now = time.time()
     chosen = {gpu.pci for gpu in gpus}
     usage = tuple(each for each in usage if each.gpu in chosen)
+    vgpus = tuple(each for each in vgpus if each.gpu in chosen)
     found = hints(inventory, usage, now)
-    document = output.build("Usage", node=inventory.node, usage=usage, hints=found)
-    output.emit(document, args.output, _text(gpus, usage, found, now))
+    document = output.build("Usage", node=inventory.node, usage=usage, hints=found, vgpus=vgpus)
+    output.emit(document, args.output, _text(gpus, usage, vgpus, found, now))
     if args.output != "text":
         return
     if usage and all(now - each.watched_since < _UNWATCHED_S for each in usage) and args.watch_for is None:
@@ -78,8 +83,18 @@ def _emit(args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[
         )
 
 
-def _text(gpus: tuple[Gpu, ...], usage: tuple[Usage, ...], found: tuple[RightsizingHint, ...], now: float) -> str:
-    parts = ["\n".join(_gpu(gpu, [u for u in usage if u.gpu == gpu.pci], found, now)) for gpu in gpus]
+def _text(
+    gpus: tuple[Gpu, ...],
+    usage: tuple[Usage, ...],
+    vgpus: tuple[VgpuUsage, ...],
+    found: tuple[RightsizingHint, ...],
+    now: float,
+) -> str:
+    parts = []
+    for gpu in gpus:
+        lines = _gpu(gpu, [u for u in usage if u.gpu == gpu.pci], found, now)
+        lines += draw.table([_vgpu_row(gpu, each) for each in vgpus if each.gpu == gpu.pci])
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
@@ -107,6 +122,14 @@ def _row(gpu: Gpu, usage: Usage, now: float) -> tuple[str, ...]:
     number = f"id {usage.instance}" if usage.instance is not None else ""
     memory = words.bar(usage), words.memory(usage)
     return name, number, *memory, words.compute(usage), words.idle(usage, now), _peak(usage, now)
+
+
+def _vgpu_row(gpu: Gpu, usage: VgpuUsage) -> tuple[str, ...]:
+    name = next((each.type for each in gpu.vgpus if each.type_id == usage.type_id), f"vGPU type {usage.type_id}")
+    found = find_vgpu(gpu, usage)
+    users = ", ".join(map(str, found.holders)) if found is not None else ""
+    memory = "" if usage.memory_used_mib is None else f"{words.gib(usage.memory_used_mib)} GiB used"
+    return name, found.function if found else "", memory, words.vgpu_shares(usage), words.license_state(usage), users
 
 
 def _peak(usage: Usage, now: float) -> str:

@@ -29,6 +29,7 @@ FIRST_WITH = {
     "nvmlDeviceGetPciInfoExt": 550,
     "nvmlDeviceGetVgpuHeterogeneousMode": 550,
     "nvmlDeviceSetVgpuHeterogeneousMode": 550,
+    "nvmlVgpuInstanceGetLicenseInfo_v2": 510,
 }
 """Functions that Aliquot calls and that the oldest branch lacks, with the first branch that has each."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.core.model.usage import GPM, Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.core.planner.rightsizing import RightsizingHint
 
 NOT_MEASURED = "not measured"
@@ -71,6 +72,25 @@ def hint(found: RightsizingHint) -> str:
     if found.without:
         words.append(f"it has no {' and no '.join(_ENGINES[e] for e in found.without)}")
     return "; ".join(words)
+
+
+def vgpu_shares(usage: VgpuUsage) -> str:
+    """Return ``37 % busy, encoder 4 %``: of the whole GPU. An idle video engine is left out."""
+    if usage.compute is None:
+        return NOT_MEASURED
+    engines = (("encoder", usage.encoder), ("decoder", usage.decoder))
+    parts = [f"{name} {percent(share)}" for name, share in engines if share]
+    return ", ".join((f"{percent(usage.compute)} busy", *parts))
+
+
+def license_state(usage: VgpuUsage) -> str:
+    """Return whether the guest has a licence, in words; "" if the driver does not know it."""
+    return {
+        "": "",
+        "uninitialized": "no guest driver yet",
+        "unlicensed-unrestricted": "unlicensed, not reduced yet",
+        "unlicensed-restricted": "unlicensed, reduced",
+    }.get(usage.license, usage.license)
 
 
 def _compute(found: RightsizingHint) -> str:

@@ -23,6 +23,7 @@ from aliquot.hardware.nvidia_smi.reader import SmiReader, SmiReading
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
+    from aliquot.core.model.vgpu_usage import VgpuUsage
     from aliquot.core.model.xids import XidPolicy
     from aliquot.hardware.nvidia_smi.facts import ComputeCapabilities
     from aliquot.hardware.nvml.health import Health
@@ -85,6 +86,10 @@ class SmiBackend:
         from aliquot.hardware.nvidia_smi.usage import read_usage
 
         return read_usage(self._smi, {g.pci: g for g in self._last_reading.gpus})
+
+    def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
+        """Return nothing: only NVML reports the usage of vGPUs here."""
+        return ()
 
     def mixed_size(self, pci: str) -> bool | None:
         """Return mixed-size mode from the last read. Each value is used once; after that, or after a change, it is read

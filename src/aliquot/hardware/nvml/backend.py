@@ -21,10 +21,12 @@ from aliquot.hardware.nvml.session import NvmlSession
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
+    from aliquot.core.model.vgpu_usage import VgpuUsage
     from aliquot.core.model.xids import XidPolicy
     from aliquot.hardware.nvml.describe import GpuDescription
     from aliquot.hardware.nvml.health import Health
     from aliquot.hardware.nvml.usage import UsageReader
+    from aliquot.hardware.nvml.vgpu_usage import VgpuUsageReader
 
 
 class NvmlBackend:
@@ -50,6 +52,7 @@ class NvmlBackend:
         self._reader = NvmlReader(self.session, proc_root)
         self._sys_root = sys_root if proc_root is not None else None
         self._usage: UsageReader | None = None
+        self._vgpu_usage: VgpuUsageReader | None = None
 
     @property
     def calls(self) -> int:
@@ -84,6 +87,13 @@ class NvmlBackend:
         with self.session.gate.use():
             self._usage = self._usage or UsageReader(self._reader)
             return self._usage.read(over_s)
+
+    def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
+        from aliquot.hardware.nvml.vgpu_usage import VgpuUsageReader
+
+        with self.session.gate.use():
+            self._vgpu_usage = self._vgpu_usage or VgpuUsageReader(self._reader)
+            return self._vgpu_usage.read()
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
         nv, wanted = self.session.nv, int(enabled)

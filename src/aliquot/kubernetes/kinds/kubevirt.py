@@ -63,7 +63,7 @@ class VmDomain(ApiStruct, frozen=True):
     devices: VmDevices = VmDevices()
 
 
-class ClaimReference(ApiStruct, frozen=True):
+class VmClaimReference(ApiStruct, frozen=True):
     """A claim of a VM. It names a ResourceClaim, or the template of a claim for each start."""
 
     name: str = ""
@@ -74,7 +74,7 @@ class ClaimReference(ApiStruct, frozen=True):
 class InstanceSpec(ApiStruct, frozen=True):
     domain: VmDomain = VmDomain()
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    resource_claims: tuple[ClaimReference, ...] | None = ()
+    resource_claims: tuple[VmClaimReference, ...] | None = ()
 
 
 class VmTemplate(ApiStruct, frozen=True):

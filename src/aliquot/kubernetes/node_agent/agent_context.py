@@ -7,6 +7,7 @@ import time
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.errors import DriverHangsError
 from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
@@ -53,6 +54,10 @@ class AgentContext:
         """Store a sample of the GPUs' usage."""
         self.metrics.usage = usage
         self.last_usage = LastUsage(inventory, usage, time.time())
+
+    def record_vgpus(self, vgpus: tuple[VgpuUsage, ...]) -> None:
+        """Store a sample of the vGPUs that VMs run with."""
+        self.metrics.set_vgpus(vgpus)
 
     def reports(self, warn: Warn) -> tuple[Job, ...]:
         """Return what runs forever beside the loop: the role's reporters, and what the process runs once.

@@ -14,6 +14,7 @@ from aliquot.core.model import xids
 from aliquot.core.model.claims import HolderSource
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.paths import directories
@@ -90,6 +91,10 @@ class RoleListener(Protocol):
         """Store a sample of the GPUs' usage."""
         ...
 
+    def record_vgpus(self, vgpus: tuple[VgpuUsage, ...]) -> None:
+        """Store a sample of the vGPUs that VMs run with."""
+        ...
+
 
 class SharedParts:
     """Parts that all roles of an agent's process share.
@@ -118,6 +123,7 @@ class SharedParts:
             sampling_interval_s(dict(os.environ)),
             lambda connection, uses: held_by_pods(self.hardware.latest_inventory(connection), uses),
             all_gpus=self.all_gpus,
+            on_vgpus=self._record_vgpus,
         )
         self._listeners: list[RoleListener] = []
         self._boot_id = ""
@@ -183,3 +189,7 @@ class SharedParts:
     def _record_usage(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         for listener in self._listeners:
             listener.record_usage(inventory, usage)
+
+    def _record_vgpus(self, vgpus: tuple[VgpuUsage, ...]) -> None:
+        for listener in self._listeners:
+            listener.record_vgpus(vgpus)

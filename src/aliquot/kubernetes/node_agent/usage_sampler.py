@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.core.planner.usage_tracking import GAP_S
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
-from aliquot.node.usage_tracker import SAMPLE_S, UsageTracker
+from aliquot.node.usage_tracker import SAMPLE_S, UsageTracker, read_vgpus
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
@@ -45,7 +46,8 @@ class UsageSampler:
     """Sampler of usage.
 
     ``uses`` asks kubelet for the devices of pods; None without a kubelet. ``read_inventory`` returns the inventory with
-    holders. ``on_sample`` is called with the inventory and the usage of each sample. ``interval_s`` 0 disables it.
+    holders. ``on_sample`` is called with the inventory and the usage of each sample, ``on_vgpus`` with that of vGPUs.
+    ``interval_s`` 0 disables it.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class UsageSampler:
         read_inventory: Callable[[Connection, Sequence[PodDeviceUse]], Inventory] = read_held_inventory,
         *,
         all_gpus: bool = False,
+        on_vgpus: Callable[[tuple[VgpuUsage, ...]], None] = lambda _: None,
     ) -> None:
         self._hardware = hardware
         self._uses = uses
         self._on_sample = on_sample
+        self._on_vgpus = on_vgpus
         self._interval_s = interval_s
         self._read_inventory = read_inventory
         self._all_gpus = all_gpus
@@ -89,7 +93,9 @@ class UsageSampler:
             )
             if isinstance(found, AliquotError):
                 raise found
-            self._on_sample(*found)
+            inventory, usage, vgpus = found
+            self._on_vgpus(vgpus)
+            self._on_sample(inventory, usage)
         except AliquotError as error:
             self._failed(error.brief)
         except Exception as error:  # noqa: BLE001 -- a defect of Aliquot must not end the samples for good
@@ -98,25 +104,26 @@ class UsageSampler:
             )
         else:
             self._problem = ""
-            self._last = time.monotonic(), found[0]
+            self._last = time.monotonic(), inventory
 
     def _failed(self, problem: str) -> None:
         if problem != self._problem:
             log.warning("the usage of the GPUs is unknown: %s", problem)
         self._problem = problem
         if self._last is not None and time.monotonic() - self._last[0] > GAP_S:
+            self._on_vgpus(())
             self._on_sample(self._last[1], ())
             self._last = None
 
     def _read_sample(
         self, connection: Connection, uses: Sequence[PodDeviceUse]
-    ) -> tuple[Inventory, tuple[Usage, ...]] | AliquotError:
+    ) -> tuple[Inventory, tuple[Usage, ...], tuple[VgpuUsage, ...]] | AliquotError:
         """Read on the worker's thread. Errors are returned, not raised, as they must not close the session."""
         try:
             if self._watch is None:
                 self._watch = UsageTracker(connection, fill=self._fill)
             inventory = self._read_inventory(connection, uses)
-            return inventory, self._watch.sample(connection, inventory)
+            return inventory, self._watch.sample(connection, inventory), read_vgpus(connection)
         except AliquotError as error:
             return error
 

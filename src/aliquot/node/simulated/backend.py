@@ -22,6 +22,7 @@ from aliquot.sim.lifecycle import LineConnection, connect, ensure_server
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
+    from aliquot.core.model.vgpu_usage import VgpuUsage
     from aliquot.core.model.xids import XidPolicy
     from aliquot.hardware.nvml.health import Health
 
@@ -146,6 +147,12 @@ class SimBackend:
         return msgspec.json.decode(
             self._call(f"reading the use of {self.node}", "", "Usage")[1], type=tuple[Usage, ...]
         )
+
+    def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
+        from aliquot.core.model.vgpu_usage import VgpuUsage
+
+        text = self._call(f"reading the use of the vGPUs of {self.node}", "", "VgpuUsage")[1]
+        return msgspec.json.decode(text, type=tuple[VgpuUsage, ...])
 
     def _number(self, pci: str) -> int:
         if pci not in self._index:

@@ -98,13 +98,16 @@ def _vm_start(node: SimNode, _session: SimSession, request: Request) -> object:
     name, wanted = str(request.get("name") or ""), [str(d) for d in request.get("devices") or ()]
     if not name or any(vm.name == name for vm in node.state.vms):
         raise ValueError(f"a VM {name!r} runs already" if name else "a VM needs a name")
+    busy = float(request.get("busy", 0.5))
+    if not 0 <= busy <= 1:
+        raise ValueError(f"busy {busy} is not a share of 0 to 1")
     if len(set(wanted)) != len(wanted):
         raise ValueError("a device is named twice")
     with node.lock:
         for device in wanted:
             _openable(node, device)
         pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
-        node.state.vms = [*node.state.vms, VmState(pid, name, wanted)]
+        node.state.vms = [*node.state.vms, VmState(pid, name, wanted, busy, bool(request.get("licensed", True)))]
         node.files_changed()
         node.save()
     return {"pid": pid}

@@ -11,6 +11,7 @@ import pytest
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 from aliquot.core.planner.usage_tracking import GAP_S
 from aliquot.errors import HardwareError
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
@@ -18,6 +19,7 @@ from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler
 from unit.metrics.snapshots import PCI, plain
 
 NOW = (Usage(PCI, 1, "3g.20gb", 100),)
+VGPUS = (VgpuUsage(PCI, 1, "u", compute=0.5),)
 
 
 class Gpus:
@@ -31,13 +33,14 @@ class Gpus:
     async def call(self, job: Callable[[Any], Any], *, all_gpus: bool = False) -> Any:
         if self.failure is not None:
             raise self.failure
-        return plain(), NOW
+        return plain(), NOW, VGPUS
 
 
 class Bed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gpus, self.reported, self.clock = Gpus(), list[tuple[Usage, ...]](), 1000.0
-        self.using = UsageSampler(self.gpus, None, self._reported)
+        self.vgpus = list[tuple[VgpuUsage, ...]]()
+        self.using = UsageSampler(self.gpus, None, self._reported, on_vgpus=self.vgpus.append)
         monkeypatch.setattr(time, "monotonic", lambda: self.clock)
 
     def _reported(self, _: Inventory, usage: tuple[Usage, ...]) -> None:
@@ -63,6 +66,7 @@ def test_figures_that_are_old_are_reported_no_more(bed: Bed, failure: Exception)
     bed.poll(GAP_S)
     bed.poll()
     assert bed.reported == [NOW, ()]
+    assert bed.vgpus == [VGPUS, ()]
     bed.gpus.failure = None
     bed.poll()
     assert bed.reported == [NOW, (), NOW]

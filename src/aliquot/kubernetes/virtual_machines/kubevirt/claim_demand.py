@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from aliquot.kubernetes.kinds.kubevirt import ClaimReference, InstanceSpec, VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.kinds.kubevirt import InstanceSpec, VirtualMachine, VirtualMachineInstance, VmClaimReference
 from aliquot.kubernetes.kinds.vm_claims import POD_CLAIM_ANNOTATION, VmClaim, VmClaimTemplate, class_of
 
 DemandState = Literal["allocated", "pending", "stopped"]
@@ -121,7 +121,7 @@ def _users(vms: Iterable[VirtualMachine], instances: Iterable[VirtualMachineInst
         yield _User(vm.metadata.namespace, vm.name, vm.spec.template.spec, "pending" if wanted else "stopped")
 
 
-def _requests(spec: InstanceSpec) -> Iterator[tuple[ClaimReference, str]]:
+def _requests(spec: InstanceSpec) -> Iterator[tuple[VmClaimReference, str]]:
     """Yield the claims and requests that a VM names, each once. A name without its claim gets no device."""
     references = {each.name: each for each in spec.resource_claims or ()}
     entries = (entry for entry in spec.domain.devices.all if entry.claim_name and not entry.device_name)
@@ -159,7 +159,7 @@ def _merged(known: ClaimedVmDevice | None, found: ClaimedVmDevice) -> ClaimedVmD
 
 def _own_devices(
     user: _User,
-    reference: ClaimReference,
+    reference: VmClaimReference,
     request: str,
     templates: Mapping[tuple[str, str], VmClaimTemplate],
     generated: Iterable[VmClaim],

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuType
+from aliquot.sim.driver.vgpu_load import FIRST_NUMBER, VGPUS_OF_GPU
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import fact, left, right, rule
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import row as plain
 
 _WIDTH = 79
-_FIRST_ID = 3_251_634_176
-"""The first vGPU number on the hosts whose listings are public."""
 
 _CLASSES = {"A": "NVS", "B": "NVS", "C": "Compute", "Q": "Quadro"}
 _LICENSES = {
@@ -52,7 +51,7 @@ def active(device: SmiDevice, vms: Sequence[dict[str, Any]]) -> list[ActiveVgpu]
     for position, each in enumerate(device.facts["vgpus"]):
         for vm in vms:
             if (each["uuid"] or each["function"]) in vm["devices"]:
-                found.append(ActiveVgpu(_FIRST_ID + 64 * device.handle + position, each, vm["name"]))
+                found.append(ActiveVgpu(FIRST_NUMBER + VGPUS_OF_GPU * device.handle + position, each, vm["name"]))
     return found
 
 
