@@ -61,7 +61,7 @@ def test_shares_that_the_driver_refuses_are_absent_and_not_zero(bench: StartBenc
     assert found.vm
 
 
-def test_a_driver_without_licence_states_says_whether_there_is_a_licence(bench: StartBench) -> None:
+def test_a_driver_without_license_states_says_whether_there_is_a_license(bench: StartBench) -> None:
     node = served(bench("a2:mdev@470.256.02", "socket"))
     running(node, "A2-4Q", ("a", 0.5, True), ("b", 0.5, False))
     found = node.machine.open("shim").vgpu_usage()

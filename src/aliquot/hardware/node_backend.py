@@ -42,7 +42,7 @@ class NodeGpuDriver(GpuDriver, Protocol):
         ...
 
     def vgpu_usage(self) -> tuple[VgpuUsage, ...]:
-        """Return the usage and the licence of each vGPU that a VM runs with; none without the vGPU host driver.
+        """Return the usage and the license of each vGPU that a VM runs with; none without the vGPU host driver.
 
         Shares cover the time since the last call. Raises the errors of the driver.
         """

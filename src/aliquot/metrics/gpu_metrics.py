@@ -81,10 +81,10 @@ VGPUS: tuple[Metric, ...] = (
           OBSERVERS, VGPU),
     gauge("aliquot_vgpu_memory_size_bytes", "frame buffer of the vGPU's type; absent if the type is unknown",
           OBSERVERS, VGPU),
-    gauge("aliquot_vgpu_licensed", "1 if the guest has a licence, 0 if not; absent until its driver says it",
+    gauge("aliquot_vgpu_licensed", "1 if the guest has a license, 0 if not; absent until its driver says it",
           OBSERVERS, VGPU),
     gauge("aliquot_vgpu_license_expiry_timestamp_seconds",
-          "when the guest's licence expires unless it is renewed; absent without one that expires",
+          "when the guest's license expires unless it is renewed; absent without one that expires",
           OBSERVERS, VGPU),
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ class SnapshotDetails(msgspec.Struct, frozen=True):
     smaller: tuple[tuple[str, int, str], ...] = ()
     """Hints: GPU, instance, the smaller profile that is enough."""
     vgpus: tuple[VgpuUsage, ...] = ()
-    """Usage and licences of the vGPUs that VMs run with."""
+    """Usage and licenses of the vGPUs that VMs run with."""
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):

@@ -149,7 +149,7 @@ class SimClient:
     def start_vm(self, name: str, *devices: str, busy: float = 0.5, licensed: bool = True) -> int:
         """Start a VM that opens the VFIO handles of functions (by address) or mdevs (by UUID). Return its pid.
 
-        ``busy`` is the share of the GPU that it wants through each vGPU, ``licensed`` whether its guest has a licence.
+        ``busy`` is the share of the GPU that it wants through each vGPU, ``licensed`` whether its guest has a license.
         """
         facts = {"name": name, "devices": devices, "busy": busy, "licensed": licensed}
         return int(self._control("vm-start", **facts)["pid"])

@@ -91,7 +91,7 @@ class VmState(msgspec.Struct):
     busy: float = 0.5
     """The share of the GPU that it wants to keep busy through each vGPU, 0 to 1."""
     licensed: bool = True
-    """Whether its guest has a licence for its vGPUs."""
+    """Whether its guest has a license for its vGPUs."""
 
 
 class DynamicId(msgspec.Struct):

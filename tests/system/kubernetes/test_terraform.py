@@ -24,6 +24,19 @@ MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 _WHOLE = re.compile(r"\$\{([a-z_.]+)\}")
 
 
+HARVESTER = "harvester/main.tf"
+SCHEMA = {
+    "": {"name", "namespace", "run_strategy", "machine_type", "cpu", "memory"},
+    "host_device": {"name", "device_name"},
+    "disk": {"name", "type", "bus", "boot_order", "size", "image", "auto_delete"},
+    "network_interface": {"name"},
+}
+"""Attributes of ``harvester_virtualmachine`` that the example may use, by block.
+
+Source: harvester/terraform-provider-harvester v1.9.0-rc3, docs/resources/virtualmachine.md.
+"""
+
+
 @cache
 def read(name: str) -> dict[str, Any]:
     with (EXAMPLE / name).open() as file:
@@ -93,8 +106,22 @@ def test_what_admission_and_agents_write_is_no_drift() -> None:
 def test_the_page_types_variables_that_there_are() -> None:
     page = (EXAMPLE / "README.md").read_text()
     names = {name for row in bare(read("variables.tf")["variable"]) for name in row}
-    assert set(re.findall(r"-var '?(\w+)=", page)) <= names
+    harvester = {name for row in bare(read("harvester/variables.tf")["variable"]) for name in row}
+    assert set(re.findall(r"-var '?(\w+)=", page)) <= names | harvester
     assert set(re.findall(r"-var '?(\w+)=", (EXAMPLE / "main.tf").read_text())) <= names
+    assert set(re.findall(r"-var '?(\w+)=", (EXAMPLE / HARVESTER).read_text())) <= harvester
+
+
+def test_harvesters_provider_gets_what_its_schema_has() -> None:
+    (block,) = bare(read(HARVESTER)["resource"])
+    body = block["harvester_virtualmachine"]["machine"]
+    blocks = {name: each[0] for name, each in body.items() if isinstance(each, list) and name != "lifecycle"}
+    assert set(blocks) == set(SCHEMA) - {""}
+    assert set(body) - set(blocks) - {"count", "lifecycle"} == SCHEMA[""]
+    assert all(set(each) <= SCHEMA[name] for name, each in blocks.items())
+    assert blocks["host_device"]["device_name"] == "${var.gpu_resource}"
+    used = set(re.findall(r"\bvar\.(\w+)", (EXAMPLE / HARVESTER).read_text()))
+    assert used == {name for row in bare(read("harvester/variables.tf")["variable"]) for name in row}
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="the terraform command is missing")
@@ -111,7 +138,9 @@ def test_terraform_itself_makes_the_same_of_it(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     done = subprocess.run(["terraform", "output", "-json", "made"], cwd=tmp_path, capture_output=True, text=True)
     assert json.loads(done.stdout) == yaml.safe_load(json.dumps(manifests()))
-    formatted = subprocess.run(["terraform", "fmt", "-check", str(EXAMPLE)], capture_output=True, text=True)
+    formatted = subprocess.run(
+        ["terraform", "fmt", "-check", "-recursive", str(EXAMPLE)], capture_output=True, text=True
+    )
     assert formatted.returncode == 0, formatted.stdout
 
 

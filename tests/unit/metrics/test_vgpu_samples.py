@@ -30,7 +30,7 @@ def values(*usages: VgpuUsage, vgpus: int = 1) -> dict[str, tuple[dict[str, str]
     return {each.name.removeprefix("aliquot_vgpu_"): (each.labels, each.value) for each in found}
 
 
-def test_a_vgpu_has_its_shares_memory_and_licence() -> None:
+def test_a_vgpu_has_its_shares_memory_and_license() -> None:
     found = values(VgpuUsage(A2, A2_4Q, "u", "", "vm-uuid", 0.5, 0.2, 0.1, 0.0, 1024, "licensed", 4e9))
     assert {name: value for name, (_, value) in found.items()} == {
         "compute_utilization_ratio": 0.5,

@@ -63,6 +63,6 @@ USAGE = CliCommand(
     "host. The driver reports how busy a GPU instance is from Hopper on; on Ampere only DCGM does. A smaller profile "
     "is named after a day of watching, by memory alone: how fast the workload would run there is not known. "
     "On a host with NVIDIA's vGPU driver, the vGPUs that VMs run with are listed below their GPU, with the state of "
-    "the guest's licence.",
+    "the guest's license.",
     examples=("aliquot usage", "aliquot usage 0 --watch-for 60", "aliquot usage -o json"),
 )

@@ -1,4 +1,4 @@
-"""Usage and licence of the vGPUs that VMs run with, as the host's driver reports them."""
+"""Usage and license of the vGPUs that VMs run with, as the host's driver reports them."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class VgpuUsage(msgspec.Struct, frozen=True):
     memory_used_mib: int | None = None
     license: Stored[LicenseState] = ""
     license_expires: float | None = None
-    """Wall time in seconds. None without a licence that expires."""
+    """Wall time in seconds. None without a license that expires."""
 
     @property
     def licensed(self) -> bool | None:
-        """Whether the guest has a licence; None if that is unknown."""
+        """True if the guest has a license; None if that is unknown."""
         return self.license == "licensed" if self.license not in ("", "uninitialized") else None
 
 
 def find_vgpu(gpu: Gpu, usage: VgpuUsage) -> Vgpu | None:
-    """Return the vGPU that a usage is of; None if it cannot be told.
+    """Return the vGPU that a usage is of; None if it is not certain.
 
     The driver names the mdev. With vendor VFIO it names nothing of the host, so only a type of which one vGPU runs is
     certain.

@@ -84,7 +84,7 @@ def vgpu_shares(usage: VgpuUsage) -> str:
 
 
 def license_state(usage: VgpuUsage) -> str:
-    """Return whether the guest has a licence, in words; "" if the driver does not know it."""
+    """Return whether the guest has a license, in words; "" if the driver does not know it."""
     return {
         "": "",
         "uninitialized": "no guest driver yet",

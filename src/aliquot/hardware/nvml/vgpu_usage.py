@@ -1,4 +1,4 @@
-"""Usage and licences of running vGPUs through NVML, on a host with the vGPU driver. Reads only.
+"""Usage and licenses of running vGPUs through NVML, on a host with the vGPU driver. Reads only.
 
 A GPU without running vGPUs costs one call. Otherwise two are made for the GPU and six for each vGPU.
 """
@@ -109,7 +109,7 @@ class VgpuUsageReader:
         return used.value >> 20 if code == codes.SUCCESS else None
 
     def _license(self, number: int) -> tuple[LicenseState, float | None]:
-        """Return the state of the guest's licence and when it expires. Drivers before R510 only know whether it has
+        """Return the state of the guest's license and when it expires. Drivers before R510 only know whether it has
         one.
         """
         nv = self._session.nv

@@ -101,6 +101,6 @@ class VmClaimTemplate(KubeObject, frozen=True):
 
 
 def class_of(spec: VmClaimSpec, request: str, alternative: str = "") -> str:
-    """Return the device class of a request; empty if there is no such request."""
+    """Return the device class of a request; empty if the claim has none of that name."""
     found = next((each for each in spec.devices.requests if each.name == request), None)
     return found.device_class(alternative) if found is not None else ""

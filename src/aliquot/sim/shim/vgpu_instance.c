@@ -1,4 +1,4 @@
-/* vGPUs that VMs run with: their identity, load and licence. A vGPU instance is a number, not a handle. */
+/* vGPUs that VMs run with: their identity, load and license. A vGPU instance is a number, not a handle. */
 #include "shim.h"
 
 /* NVML_VALUE_TYPE_UNSIGNED_INT and NVML_VGPU_VM_ID_UUID. */
