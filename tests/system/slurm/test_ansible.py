@@ -159,8 +159,12 @@ def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> N
 @ONCE
 def test_scripts_of_slurmctld_are_installed_and_a_script_of_the_site_stays(bed: Bed) -> None:
     hosts = two(bed)
-    play = Play(bed, *hosts[:1], aliquot_wake=True, aliquot_job_submit=True, aliquot_reconfigure="true")
+    own = {"aliquot_wake": True, "aliquot_job_submit": True, "aliquot_slurmctld_restart": "true"}
+    play = Play(bed, *hosts[:1], aliquot_reconfigure="true", **own)
     play.ok("--tags", "files")
+    restart, shipped_restart = bed.folder / "scripts/slurmctld-restart.sh", FOLDER.parent / "slurm/slurmctld-restart.sh"
+    assert restart.read_bytes() == shipped_restart.read_bytes()
+    assert os.access(restart, os.X_OK)
     text = (bed.etc / "slurm.conf").read_text()
     wake = bed.folder / "scripts/slurmctld-wake.sh"
     assert f"EpilogSlurmctld={wake}\n" in text

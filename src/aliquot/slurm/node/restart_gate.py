@@ -26,8 +26,11 @@ REGISTERED_S = 30.0
 
 
 def name(node: str) -> str:
-    """Return the name of the reservation: one per changed node, so that a later change of it finds it."""
-    return f"{slot_gate.name(node)}-restart"
+    """Return the name of the reservation: one per changed node, so that a later change of it finds it.
+
+    It does not begin like that of a slot gate, so no node's name can make both the same.
+    """
+    return f"{slot_gate.RESTART_PREFIX}{node}"
 
 
 def close(node: str, context: SlurmChangeContext) -> str:

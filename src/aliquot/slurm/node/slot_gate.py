@@ -20,8 +20,8 @@ from aliquot.slurm.client.errors import BusyError
 from aliquot.slurm.client.models import SlurmReservation
 from aliquot.slurm.node.context import SlurmChangeContext
 
-PREFIX = "aliquot-"
-"""The names of Aliquot's reservations begin with it."""
+PREFIX, RESTART_PREFIX = "aliquot-", "aliquot.restart-"
+"""The names of Aliquot's reservations begin with one of them: of a node that changes, and of the others meanwhile."""
 MINUTES = 5
 """Duration of the reservation before anything changes."""
 SPARE_S = 60.0
@@ -79,7 +79,7 @@ def refuse_maintenance(nodes: tuple[str, ...], context: SlurmChangeContext) -> N
     now = time.time()
     for each in context.slurm.reservations():
         there = [node for node in nodes if node in each.nodes]
-        harmless = each.name.startswith(PREFIX) or not there or "MAINT" not in each.flags
+        harmless = each.name.startswith((PREFIX, RESTART_PREFIX)) or not there or "MAINT" not in each.flags
         if harmless or each.start > now + MINUTES * 60 + LONGEST_S or 0 < each.end <= now:
             continue
         raise BusyError(

@@ -9,12 +9,13 @@ import pytest
 from aliquot.slurm.client.errors import RefusedError
 from aliquot.slurm.client.models import Gres, SlurmNode, SlurmReservation
 from aliquot.slurm.node import restart_gate as gate
+from aliquot.slurm.node import slot_gate
 from aliquot.slurm.node.reconfigure import COMMAND_S
 from aliquot.slurm.node.slurmd import END_S, STOP_S
 from support.slurmfake import Host
 
 GPU = (Gres("gpu", "a100", 2),)
-NAME = "aliquot-n1-restart"
+NAME = "aliquot.restart-n1"
 
 
 @pytest.fixture
@@ -36,6 +37,11 @@ def reserved(host: Host) -> dict[str, tuple[str, ...]]:
 def test_the_other_nodes_with_gpus_are_reserved(host: Host) -> None:
     assert gate.close("n1", host.context) == "-R"
     assert reserved(host) == {NAME: ("n2", "n4")}
+
+
+def test_a_node_whose_name_ends_like_the_gate_keeps_its_own_gate() -> None:
+    nodes = ("n1", "n1-restart", "restart-n1", "n1.restart")
+    assert not {gate.name(node) for node in nodes} & {slot_gate.name(node) for node in nodes}
 
 
 def test_the_reservation_outlasts_the_stop_of_slurmd_and_the_restart_of_slurmctld(host: Host) -> None:
@@ -63,7 +69,7 @@ def test_the_reservation_of_an_interrupted_change_is_renewed(host: Host) -> None
     assert reserved(host) == {NAME: ("n2", "n4")}
 
 
-@pytest.mark.parametrize(("name", "options"), [("site", ""), ("aliquot-n2", "-R"), ("aliquot-n4-restart", "-R")])
+@pytest.mark.parametrize(("name", "options"), [("site", ""), ("aliquot-n2", "-R"), ("aliquot.restart-n4", "-R")])
 def test_jobs_of_a_maintenance_of_the_site_would_start(host: Host, name: str, options: str) -> None:
     host.cluster.reserved = [SlurmReservation(name, ("n2",), ("MAINT",), 1, 2**40)]
     assert gate.close("n1", host.context) == options
