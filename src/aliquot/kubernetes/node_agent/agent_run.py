@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Protocol
 
 import msgspec
@@ -78,32 +78,37 @@ class AgentRun:
 
     async def run(self) -> int:
         """Run until a signal, or until a role ends. Return the exit code."""
-        shared, works = self._shared, self._works
-        ending = ExitStack()
-        server: HttpServer | None = None
-        try:
-            if shared.options.port >= 0:
-                server = self._serve_pages()
-                log.info("health and metrics on port %d", server.port)
-            for sentence in shared.remarks:
-                log.warning("%s", sentence)
+        async with AsyncExitStack() as ending:
             ending.enter_context(signals.stop_on_signal(self.stop, asyncio.get_running_loop()))
+            self._close_at_the_end(ending)
+            if self._shared.options.port >= 0:
+                server = self._serve_pages()
+                ending.callback(server.close)
+                log.info("health and metrics on port %d", server.port)
+            for sentence in self._shared.remarks:
+                log.warning("%s", sentence)
             await self._run_roles()
-        finally:
-            if server is not None:
-                server.close()
-            for work in works:
-                await work.close()
-                await work.context.offering.close()
-            await shared.close()
-            with suppress(TimeoutError):  # a hanging driver call ends with the process
-                await asyncio.wait_for(shared.hardware.close(), CLOSE_S)
-            await shared.api.aclose()
-            for work in works:
-                work.context.lock.close()
-            leave_if_hung(self._code, log.warning)
-            ending.close()
         return self._code
+
+    def _close_at_the_end(self, ending: AsyncExitStack) -> None:
+        """Let the roles be closed first, then what they share. The last one that is registered is the first to end.
+
+        If one cannot be closed, the others are closed all the same.
+        """
+        shared, works = self._shared, self._works
+        ending.callback(lambda: leave_if_hung(self._code, log.warning))
+        for work in reversed(works):
+            ending.callback(work.context.lock.close)
+        ending.push_async_callback(shared.api.aclose)
+        ending.push_async_callback(self._close_hardware)
+        ending.push_async_callback(shared.close)
+        for work in reversed(works):
+            ending.push_async_callback(work.context.offering.close)
+            ending.push_async_callback(work.close)
+
+    async def _close_hardware(self) -> None:
+        with suppress(TimeoutError):  # a hanging driver call ends with the process
+            await asyncio.wait_for(self._shared.hardware.close(), CLOSE_S)
 
     def stop(self) -> None:
         """Stop all roles after their current cycles."""

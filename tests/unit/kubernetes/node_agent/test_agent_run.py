@@ -228,6 +228,17 @@ class TestTwoRolesInOneProcess:
             asyncio.run(run.run())
         assert "stopped" in first.done
 
+    def test_a_role_that_cannot_be_closed_leaves_the_others_to_be_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        first, _, run = self.pair()
+
+        async def fail() -> None:
+            raise OSError(5, "bad disk")
+
+        monkeypatch.setattr(first, "close", fail)
+        with pytest.raises(OSError, match="bad disk"):
+            asyncio.run(run.run())
+        assert first.done[-8:] == ["offering", "work", "offering", "shared", "hardware", "api", "lock", "lock"]
+
     def test_a_role_works_while_another_waits_for_its_lock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first, _, run = self.pair()
 
