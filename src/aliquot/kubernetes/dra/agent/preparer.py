@@ -212,9 +212,10 @@ class ClaimPreparer:
         Raises the error of a single claim.
         """
         reads = 0
+        unopened: Mapping[str, AliquotError] = {}
         while (left := [each for each in batch if not each.done.done()]) and reads < MOST_READS:
             try:
-                await self._attempt(left)
+                unopened = await self._attempt(left)
                 reads = 0 if any(each.done.done() for each in left) else reads + 1
             except StalePlanError:
                 reads += 1
@@ -229,9 +230,10 @@ class ClaimPreparer:
                 log.warning("%d claims cannot be prepared together: %s", len(left), error.one_line)
                 for each in left:
                     await self._prepare_alone(each)
-        if left:
-            text = "other programs keep changing the GPUs of this node"
-            self._settle(left, BlockedError(text, code="MOVED", next_step="aliquot history"))
+        text = "other programs keep changing the GPUs of this node"
+        for each in left:
+            moved = BlockedError(text, code="MOVED", next_step="aliquot history")
+            self._settle((each,), unopened.get(each.claim.reference.uid, moved))
 
     async def _prepare_alone(self, waiting: _Waiting) -> None:
         try:
@@ -239,8 +241,9 @@ class ClaimPreparer:
         except AliquotError as error:
             self._settle((waiting,), error)
 
-    async def _attempt(self, batch: Sequence[_Waiting]) -> None:
-        """Plan, change, record, verify and answer. A claim whose devices are gone again gets no answer yet.
+    async def _attempt(self, batch: Sequence[_Waiting]) -> Mapping[str, AliquotError]:
+        """Plan, change, record, verify and answer. A claim whose devices are gone again gets no answer yet, and
+        one whose devices VMs cannot open is returned with the reason.
 
         Raises AliquotError if nothing was prepared.
         """
@@ -255,8 +258,7 @@ class ClaimPreparer:
         accepted = [each for each in batch if each.claim.reference.uid in planned.targets]
         if planned.plan.actions:
             inventory = await self._apply(planned)
-        if accepted:
-            await self._record(accepted, planned.targets, inventory)
+        return await self._record(accepted, planned.targets, inventory) if accepted else {}
 
     async def _apply(self, planned: ClaimPlan) -> Inventory:
         await self._store.add_created(planned.created, await self._node.boot())
@@ -270,8 +272,11 @@ class ClaimPreparer:
 
     async def _record(
         self, accepted: Sequence[_Waiting], targets: Mapping[str, Sequence[DeviceTarget]], inventory: Inventory
-    ) -> None:
-        """Record claims, then answer those whose devices still exist under the node's lock. Raises LockedError."""
+    ) -> Mapping[str, AliquotError]:
+        """Record claims, then answer those whose devices still exist under the node's lock. Raises LockedError.
+
+        Return the reasons of those whose devices VMs cannot open.
+        """
         boot = await self._node.boot()
         files = await vm_files.read_files(
             [t for each in targets.values() for t in each], inventory, self._node.hardware
@@ -297,6 +302,8 @@ class ClaimPreparer:
                 log.info("%s is prepared in %.2f s: %s", each.claim.reference, time.monotonic() - each.since, where)
                 self._missing.pop(uid, None)
                 self._settle((each,), answer(records[uid]))
+        found = {uid: vm_files.find_unopened(targets[uid], inventory, files) for uid in targets}
+        return {uid: error for uid, error in found.items() if error is not None}
 
     async def _read(self, batch: Sequence[_Waiting]) -> Inventory:
         """Return the node with all holders. Of our own claims the record counts, and not kubelet's list."""

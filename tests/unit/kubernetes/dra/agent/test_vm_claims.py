@@ -11,6 +11,7 @@ from aliquot.core.model.claims import Claim
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, Holder
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
+from aliquot.kubernetes.dra.agent.vm_files import NoVfioFileError
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.naming import DriverNaming, vm_device_name
 from aliquot.kubernetes.dra.model.ranking import PublishPolicy
@@ -220,3 +221,18 @@ def test_killed_at_every_write_and_asked_again(tmp_path: Path) -> None:
         assert made.gpus.gpu().passthrough
         assert [each.name for each in made.recorded().claims] == ["b"]
     assert number > 8
+
+
+@pytest.mark.parametrize("wanted", [("vfio",), ("L40S-12Q", 0)])
+def test_a_device_without_a_vfio_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: tuple[str | int, ...]
+) -> None:
+    monkeypatch.setattr("aliquot.hardware.kernel.vendor_vfio.vfio_devices", lambda *_: ())
+    made = bench(tmp_path, "l40s:vfio", "L40S-12Q")
+    (refusal,) = run(made.prepare(claim("a", device(made, *wanted))))
+    assert isinstance(refusal, NoVfioFileError)
+    gpu = made.gpus.gpu()
+    function = gpu.pci if wanted == ("vfio",) else gpu.vgpus[0].function
+    assert refusal.brief == f"{function} has no VFIO file, so no VM can open it"
+    assert f"/sys/bus/pci/devices/{function}/iommu_group" in refusal.details[0]
+    assert made.recorded().claims == ()
