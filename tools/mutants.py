@@ -1152,6 +1152,20 @@ MUTANTS = {
         "count > 10 * fence.FEW_DEVICES",
         ("tests/unit/slurm/files/test_fence.py",),
     ),
+    "capacity-shared-claim": Mutant(
+        "capacity: a ResourceClaim that two VMs share counts twice",
+        f"{KUBEVIRT}/claim_demand.py",
+        "key = user.namespace, found.claim, request",
+        "key = user.name, found.claim, request",
+        (f"{_UNITS}/kubevirt/test_claim_demand.py",),
+    ),
+    "vgpu-usage-unreported": Mutant(
+        "metrics: the frame buffer that a driver does not report is 0",
+        "hardware/nvml/vgpu_usage.py",
+        "if code == codes.SUCCESS else None\n\n    def _license",
+        "if code == codes.SUCCESS else 0\n\n    def _license",
+        ("tests/contract/test_vgpu_usage.py",),
+    ),
     "dra-excludes": Mutant(
         "DRA: the counter of an excluding profile admits it twice",
         "kubernetes/dra/model/counters.py",

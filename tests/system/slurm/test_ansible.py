@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,7 @@ def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> N
 @ONCE
 def test_scripts_of_slurmctld_are_installed_and_a_script_of_the_site_stays(bed: Bed) -> None:
     hosts = two(bed)
-    own = {"aliquot_wake": True, "aliquot_job_submit": True, "aliquot_slurmctld_restart": "true"}
+    own: dict[str, Any] = {"aliquot_wake": True, "aliquot_job_submit": True, "aliquot_slurmctld_restart": "true"}
     play = Play(bed, *hosts[:1], aliquot_reconfigure="true", **own)
     play.ok("--tags", "files")
     restart, shipped_restart = bed.folder / "scripts/slurmctld-restart.sh", FOLDER.parent / "slurm/slurmctld-restart.sh"

@@ -44,7 +44,7 @@ async def read_files(
 def find_unopened(
     targets: Iterable[DeviceTarget], inventory: Inventory, files: Mapping[str, Sequence[str]]
 ) -> NoVfioFileError | None:
-    """Return the refusal if a device of these exists, and has no file; None if there is no such device."""
+    """Return the refusal if a device of these exists, and has no file; None if all have one."""
     folder = next((each for uuid, each in _folders(targets, inventory).items() if not files.get(uuid)), None)
     if folder is None:
         return None
