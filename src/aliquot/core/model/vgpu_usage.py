@@ -48,6 +48,19 @@ class VgpuUsage(msgspec.Struct, frozen=True):
         return self.license == "licensed" if self.license not in ("", "uninitialized") else None
 
 
+def license_states(usages: tuple[VgpuUsage, ...], gpus: tuple[Gpu, ...]) -> tuple[VgpuUsage, ...]:
+    """Return only what names each vGPU, and the state of its license, for a document in a cluster.
+
+    Everything else changes with every sample. Types that a GPU has no longer are left out.
+    """
+    present = {(gpu.pci, vgpu.type_id) for gpu in gpus for vgpu in gpu.vgpus}
+    return tuple(
+        VgpuUsage(each.gpu, each.type_id, each.uuid, each.mdev, each.vm, license=each.license)
+        for each in usages
+        if (each.gpu, each.type_id) in present
+    )
+
+
 def find_vgpu(gpu: Gpu, usage: VgpuUsage) -> Vgpu | None:
     """Return the vGPU that a usage is of; None if it is not certain.
 

@@ -19,6 +19,7 @@ from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.stored import Stored
 from aliquot.core.model.usage import Usage
+from aliquot.core.model.vgpu_usage import VgpuUsage
 
 LABEL = "aliquot.dev/document"
 """Label of the ConfigMaps with the kind of document: ``gpus`` (the agent) or ``vgpus`` (the devices agent)."""
@@ -82,6 +83,8 @@ class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: tuple[DocumentSource, ...] = ()
     """Sources of named configs in the agent's order."""
     usage: tuple[Usage, ...] = ()
+    vgpus: tuple[VgpuUsage, ...] = ()
+    """The vGPUs that VMs run with, and the state of each guest's license. Nothing else of their usage."""
     past_runs: tuple[PastRun, ...] = msgspec.field(default=(), name="pasts")
     """The newest changes in the node's journal, by any program."""
     notes: tuple[str, ...] = ()
@@ -201,7 +204,7 @@ def _limit_holders(gpu: Gpu, most: int) -> Gpu:
 
 
 def _without_usage(document: NodeDocument) -> NodeDocument:
-    return msgspec.structs.replace(document, usage=())
+    return msgspec.structs.replace(document, usage=(), vgpus=())
 
 
 def _without_past_runs(document: NodeDocument) -> NodeDocument:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+import msgspec
+
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.core.model.vgpu_usage import VgpuUsage
@@ -53,11 +55,12 @@ class AgentContext:
     def record_usage(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         """Store a sample of the GPUs' usage."""
         self.metrics.usage = usage
-        self.last_usage = LastUsage(inventory, usage, time.time())
+        self.last_usage = LastUsage(inventory, usage, time.time(), self.last_usage.vgpus)
 
     def record_vgpus(self, vgpus: tuple[VgpuUsage, ...]) -> None:
         """Store a sample of the vGPUs that VMs run with."""
         self.metrics.set_vgpus(vgpus)
+        self.last_usage = msgspec.structs.replace(self.last_usage, vgpus=vgpus)
 
     def reports(self, warn: Warn) -> tuple[Job, ...]:
         """Return what runs forever beside the loop: the role's reporters, and what the process runs once.

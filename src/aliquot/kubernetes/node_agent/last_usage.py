@@ -9,6 +9,7 @@ import msgspec
 from aliquot.core.engine.history import PastRun
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage, coarsen
+from aliquot.core.model.vgpu_usage import VgpuUsage, license_states
 from aliquot.core.planner.usage_tracking import usage_of_unchanged
 
 
@@ -20,6 +21,12 @@ class LastUsage(msgspec.Struct, frozen=True):
     usage: tuple[Usage, ...] = ()
     at: float = 0.0
     """Wall time in seconds."""
+    vgpus: tuple[VgpuUsage, ...] = ()
+    """The vGPUs that VMs run with."""
+
+    def current_licenses(self, current: Inventory) -> tuple[VgpuUsage, ...]:
+        """Return the state of the license of each vGPU that VMs run with."""
+        return license_states(self.vgpus, current.gpus)
 
     def current_usage(self, current: Inventory, past_runs: Sequence[PastRun]) -> tuple[Usage, ...]:
         """Return the rounded usage of the instances that still exist.

@@ -41,6 +41,7 @@ def build_document(
         for_vms=observation.managed.for_vms,
         sources=tuple(_source(each) for each in sources),
         usage=used.current_usage(observation.inventory, pasts),
+        vgpus=used.current_licenses(observation.inventory),
         past_runs=pasts,
     )
 

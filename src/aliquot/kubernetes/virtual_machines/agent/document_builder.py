@@ -20,4 +20,10 @@ def build_document(
     if inventory is None:
         return None
     named = msgspec.structs.replace(inventory, node=node)
-    return NodeDocument(inventory=named, pod=pod, usage=used.current_usage(inventory, pasts), past_runs=tuple(pasts))
+    return NodeDocument(
+        inventory=named,
+        pod=pod,
+        usage=used.current_usage(inventory, pasts),
+        vgpus=used.current_licenses(inventory),
+        past_runs=tuple(pasts),
+    )
