@@ -204,6 +204,11 @@ _NODE = [
     rows("Instances", "Placement of each instance.",
          f"max by ({GPU}, GPU_I_ID, GPU_I_PROFILE, placement, mig_uuid) (aliquot_instance_info{{{N}}})", width=24),
     rows("vGPUs", "By type.", f"max by ({GPU}, type, state) (aliquot_vgpus{{{N}}}) > 0"),
+    lines("Load of vGPUs", "Share of the GPU's multiprocessors.",
+          (f"max by (Hostname, gpu, type, vm) (aliquot_vgpu_compute_utilization_ratio{{{N}}})",
+           "{{Hostname}} {{gpu}} {{type}} {{vm}}")),
+    rows("Licenses of guests", "1 with a license, 0 without.",
+         f"max by ({GPU}, type, vm) (aliquot_vgpu_licensed{{{N}}})"),
     rows("Virtual functions", "Enabled ones.", f"max by ({GPU}) (aliquot_virtual_functions{{{N}}})"),
 ]  # fmt: skip
 
