@@ -47,6 +47,7 @@ VALUES = Values(
     clients_made=_named(names.DEFAULT_CLIENTS_MAP),
     clients_map=_named(names.DEFAULT_CLIENTS_MAP, "{{ .Values.migManager.gpuClientsConfig.name | default %s }}"),
     driver="{{ .Values.devices.driver }}",
+    all_devices="{{ .Values.devices.allDevices }}",
     driver_namespace="{{ ternary .Release.Namespace .Values.devices.driverNamespace .Values.driverToolkit.enabled }}",
     kubevirt_namespace="{{ .Values.devices.kubevirtNamespace }}",
     plugin_nodes=_nodes("NotIn", "In"),

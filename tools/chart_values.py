@@ -124,6 +124,9 @@ devices:
   # true on Harvester: its add-on pcidevices-controller stays enabled, and leaves nodes with the label
   # aliquot.dev/without-pcidevices to Aliquot, also after upgrades of Harvester
   besidePcidevices: false
+  # true on Harvester: nodes that pcidevices leaves keep its devices of other vendors (network cards, disks, USB).
+  # false where no pcidevices ran: the agent serves only NVIDIA's devices
+  allDevices: false
   # location of the GPU driver's programs: auto (in the driver's pod if the node has one), pod or local
   driver: auto
   # the namespace of the driver's pods, unless driverToolkit creates them
@@ -220,6 +223,9 @@ NOTES = """\
 {{- end }}
 {{- if and .Values.devices.besidePcidevices (not .Values.devices.enabled) }}
 {{- fail "devices.besidePcidevices needs devices.enabled=true: no agent serves the nodes that pcidevices leaves" }}
+{{- end }}
+{{- if and .Values.devices.allDevices (not .Values.devices.enabled) }}
+{{- fail "devices.allDevices needs devices.enabled=true: it is an option of the devices agent" }}
 {{- end -}}
 Aliquot {{ .Chart.AppVersion }} partitions the GPUs of this cluster. MIG strategy: {{ .Values.mig.strategy }}.
 
@@ -283,6 +289,7 @@ def schema() -> dict[str, Any]:
         devices=_section(
             enabled=flag,
             besidePcidevices=flag,
+            allDevices=flag,
             driver={"enum": ["auto", "pod", "local"]},
             driverNamespace=name,
             kubevirtNamespace=name,

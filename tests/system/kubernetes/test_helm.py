@@ -190,9 +190,12 @@ def test_for_virtual_machines_alone_it_is_their_folder() -> None:
 
 
 def test_for_both_it_is_both_folders() -> None:
-    values = {"enabled": True, "driver": "pod", "driverNamespace": "drivers", "kubevirtNamespace": "kubevirt"}
+    values: dict[str, object] = {"enabled": True, "driver": "pod", "allDevices": True}
+    values |= {"driverNamespace": "drivers", "kubevirtNamespace": "kubevirt"}
     found = rendered({"devices": values})
-    expected = plain() | machines(Values(driver="pod", driver_namespace="drivers", kubevirt_namespace="kubevirt"))
+    expected = plain() | machines(
+        Values(driver="pod", driver_namespace="drivers", kubevirt_namespace="kubevirt", all_devices="true")
+    )
     for objects in (found, expected):
         objects.pop(SETTINGS)
     assert found == expected
@@ -286,6 +289,7 @@ def test_turned_off_it_makes_nothing() -> None:
             "vgpuDeviceManager.enabled needs migManager.enabled",
         ),
         ({"devices": {"besidePcidevices": True}}, "devices.besidePcidevices needs devices.enabled"),
+        ({"devices": {"allDevices": True}}, "devices.allDevices needs devices.enabled"),
     ],
 )
 def test_impossible_values_are_refused(values: dict[str, Any], word: str) -> None:

@@ -177,6 +177,7 @@ def test_labels_and_claims_are_refused_in_one_process(more: list[str], capsys: p
         (["--vgpus", "--labels"], "--vgpus and --labels change the same GPUs"),
         (["--devices", "-d", "A2-8Q"], "--default-vgpu-config needs --vgpus"),
         (["--labels", "--dra-vm", "all"], "--dra-vm needs --claims"),
+        (["--labels", "--all-devices"], "--all-devices needs --devices"),
         (["--claims", "--devices", "--dra-vm", "all"], "--dra-vm and --devices give the same GPUs to VMs"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -45,6 +45,10 @@ def _refuse_combinations(args: Args) -> None:
             f"--vgpus and {others[0]} change the same GPUs: a node for VMs with vGPUs has one of them",
             next_step="aliquot agent --vgpus --node-name NAME",
         )
+    if args.all_devices and not args.devices:
+        raise UsageError(
+            "--all-devices needs --devices", next_step="aliquot agent --devices --all-devices --node-name NAME"
+        )
     if args.dra_vm and not args.claims:
         raise UsageError("--dra-vm needs --claims", next_step="aliquot agent --claims --node-name NAME")
     if args.devices and args.dra_vm:
@@ -77,6 +81,7 @@ def _devices(args: Args) -> RoleStart:
             driver=args.driver,
             driver_namespace=args.driver_namespace,
             check_s=args.check_seconds,
+            all_devices=args.all_devices,
             **_shared(args),
         )
     )

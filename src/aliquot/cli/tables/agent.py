@@ -114,6 +114,13 @@ AGENT = CliCommand(
             kind="flag",
         ),
         CommandOption(
+            "--all-devices",
+            help="with --devices: also serve the devices of other vendors (network cards, disks, USB), in place of "
+            "Harvester's pcidevices",
+            kind="flag",
+            env="ALIQUOT_ALL_DEVICES",
+        ),
+        CommandOption(
             "--vgpus",
             help="follow the label nvidia.com/vgpu.config on a node for VMs, in place of NVIDIA's vGPU device manager",
             kind="flag",
@@ -195,6 +202,7 @@ AGENT = CliCommand(
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",
+        "aliquot agent --devices --all-devices --node-name gpu-1",
         "aliquot agent --claims --node-name gpu-1",
         "aliquot agent --vgpus --node-name gpu-1",
         "aliquot agent --labels --devices --node-name gpu-1",

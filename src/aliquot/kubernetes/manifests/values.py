@@ -68,6 +68,8 @@ class Values(msgspec.Struct, frozen=True):
     kubevirt_namespace: str = HARVESTER
     driver: str = "auto"
     """Where the devices agent finds the driver's programs: ``auto``, ``pod`` (in ``driver_namespace``) or ``local``."""
+    all_devices: str = "false"
+    """``true``: the devices agent serves the devices of all vendors, in place of Harvester's pcidevices."""
     certificates: str = ""
     """The folder with the webhooks' certificate, empty if the controller creates its own."""
     plugin_nodes: tuple[str, str] = ("NotIn", "dra")

@@ -17,6 +17,7 @@ def daemon_set(values: Values) -> Object:
         "HOST_ROOT_MOUNT": HOST,
         "ALIQUOT_DRIVER": values.driver,
         "DRIVER_NAMESPACE": values.driver_namespace,
+        "ALIQUOT_ALL_DEVICES": values.all_devices,
     }
     container = agent_container(DEVICES, "devices", ("--devices",), variables, values)
     return workload.daemon_set(DEVICES, container, {"volumes": volumes(PATHS)}, mounts(PATHS), values)

@@ -20,3 +20,5 @@ class DevicesAgentOptions(AgentOptions, frozen=True, kw_only=True):
     driver_namespace: str = NAMESPACE
     check_s: float = CHECK_S
     """The longest time between two rounds, in seconds."""
+    all_devices: bool = False
+    """Serve all PCI and USB devices, as Harvester's pcidevices does, and not only NVIDIA's."""
