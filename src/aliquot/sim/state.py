@@ -76,10 +76,31 @@ class VgpuState(msgspec.Struct):
 
 
 class NeighbourState(msgspec.Struct):
-    """The network card function in the IOMMU group of a GPU."""
+    """A function of another vendor behind the root port of a GPU. By default it is the network card in the IOMMU group
+    of the GPU.
+    """
 
     driver: str = "igb"
     override: str = ""
+    address: str = ""
+    """Empty for the function after the GPU's."""
+    ids: str = "8086:1521"
+    board: str = "8086:0002"
+    class_id: str = "020000"
+    native: str = "igb"
+    """The driver that supports the function natively."""
+    group: int = WHOLE
+    """Its IOMMU group, WHOLE for that of the GPU."""
+    physfn: str = ""
+    """Address of the physical function if this is a virtual function."""
+    total: int = 0
+    """Largest possible number of virtual functions."""
+    interface: str = ""
+    """The network interface that its native driver makes."""
+    master: str = ""
+    """The bond or bridge that the interface is part of."""
+    blocks: list[str] = []
+    """The disk that its native driver makes, and the partitions of that disk."""
 
 
 class VmState(msgspec.Struct):
@@ -140,6 +161,8 @@ class GpuState(msgspec.Struct):
     functions: list[FunctionState] = []
     vgpus: list[VgpuState] = []
     neighbour: NeighbourState | None = None
+    others: list[NeighbourState] = []
+    """Functions of other vendors behind the same root port, with IOMMU groups of their own."""
 
 
 _DriverFault = Literal["fail", "hang", "no-effect", "replace-driver", "slow", "unprivileged", "version-mismatch"]
@@ -180,6 +203,12 @@ class NodeState(msgspec.Struct):
     iommu: bool = True
     vms: list[VmState] = []
     dynamic_ids: list[DynamicId] = []
+    mounts: dict[str, str] = {}
+    """Mount points by block device, "swap" for swap space."""
+    block_holders: dict[str, str] = {}
+    """Block devices that use another one (``dm-0``), by the device that they use."""
+    route: str = ""
+    """The network interface of the default route."""
 
     @property
     def driver_major(self) -> int:

@@ -9,6 +9,7 @@ which stands for all its GPUs (``hgx-h200:vfio``). ``@VERSION`` at the end sets 
 - ``mdev`` and ``vfio``: the vGPU host driver, with mdevs or in a kernel with vendor-specific VFIO
 - ``compute``: its edition that lists C-series types of every board
 - ``grouped``: a network card is in the GPU's IOMMU group
+- ``host``: behind the GPU's root port are disks and network cards; the host itself needs some of them
 - ``noiommu``: the node's IOMMU is off
 - ``busXX``: its PCI bus, in hexadecimal (``a2:mdev:bus08`` is ``0000:08:00.0``)
 """
@@ -24,6 +25,7 @@ import msgspec
 from aliquot.core.model import catalog
 from aliquot.errors import UsageError
 from aliquot.foundation.decimals import decimal
+from aliquot.sim import host_devices
 from aliquot.sim.driver.sensor_values import total_memory_mib
 from aliquot.sim.state import DEFAULT_DRIVER, GpuState, NeighbourState, NodeState
 
@@ -46,7 +48,7 @@ _DGX_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
 _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
 """Addresses and device minors of a DGX A100: a minor is not an index."""
 
-_FLAGS = ("swapped", "guest", "mdev", "vfio", "compute", "grouped", "noiommu")
+_FLAGS = ("swapped", "guest", "mdev", "vfio", "compute", "grouped", "host", "noiommu")
 HOSTS = ("mdev", "vfio")
 """The kinds of vGPU host driver that a GPU may have; a node without it has the ordinary driver."""
 _ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+[0-9a-f]*)*)(?:\*(\d{1,9}))?")
@@ -158,7 +160,10 @@ def build(name: str, template: str, boot_id: str, driver: str | None = None, lat
         minor = _DGX_MINORS[index] if dgx else index
         gpus.append(_gpu(name, index, f"0000:{bus:02x}:00.0", minor, spec))
     iommu = not any("noiommu" in spec.flags for spec in wanted)
-    return NodeState(name, template, boot_id, gpus, version, latency, iommu=iommu)
+    made = NodeState(name, template, boot_id, gpus, version, latency, iommu=iommu)
+    if any(gpu.others for gpu in gpus):
+        made.mounts, made.route = dict(host_devices.MOUNTS), host_devices.ROUTE
+    return made
 
 
 def _gpu(node: str, index: int, pci: str, minor: int, spec: TemplateGpu) -> GpuState:
@@ -182,6 +187,7 @@ def _gpu(node: str, index: int, pci: str, minor: int, spec: TemplateGpu) -> GpuS
         host=next((h for h in HOSTS if h in spec.flags), ""),
         compute="compute" in spec.flags,
         neighbour=NeighbourState() if "grouped" in spec.flags else None,
+        others=host_devices.functions() if "host" in spec.flags else [],
     )
 
 

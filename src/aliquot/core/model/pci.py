@@ -30,6 +30,10 @@ class PciFunction(msgspec.Struct, frozen=True):
     """Largest possible number of virtual functions."""
     virtual: tuple[str, ...] = ()
     """Addresses of its virtual functions in the lexical order of ``virtfn*``."""
+    interfaces: tuple[str, ...] = ()
+    """Names of its network interfaces; none unless its network driver is bound."""
+    uplink: str = ""
+    """The bond or bridge that one of its interfaces is part of."""
     gpu: bool = False
     """Whether this is a physical display function from NVIDIA."""
 

@@ -1,15 +1,19 @@
 """A scan of the PCI bus for GPUs, from files alone: it needs no GPU driver.
 
 It lists NVIDIA's functions and the other members of their IOMMU groups, because a group is assigned to a VM as a whole.
-PCI-to-PCI bridges are omitted, as in Harvester: they cannot be assigned.
+A scan of everything lists the functions of all vendors. PCI-to-PCI bridges are omitted, as in Harvester: they cannot
+be assigned.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from aliquot.core.model.pci import PciFunction
 from aliquot.errors import HardwareError
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
+from aliquot.hardware.kernel.function_users import interfaces, master
 from aliquot.hardware.kernel.pci_ids import PciNames, pci_names
 from aliquot.hardware.kernel.sysfs import MalformedError, is_absent, link_target, list_names, read_number, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
@@ -18,7 +22,7 @@ _DISPLAY = ("0300", "0302")
 _PCI_BRIDGE = "0604"
 
 
-def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunction, ...]:
+def scan(files: KernelFiles, names_of: PciNames | None = None, *, everything: bool = False) -> tuple[PciFunction, ...]:
     """Return all these functions in the order of their addresses. A function that disappears during the scan is
     omitted.
 
@@ -27,12 +31,9 @@ def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunct
     """
     id_names = names_of or pci_names()
     try:
-        nvidia = [
-            a for a in list_names(files, bus.DEVICES) if read_number(files, bus.attribute(a, "vendor")) == bus.NVIDIA
-        ]
-        groups = {group for group in (bus.group(files, a) for a in nvidia) if group is not None}
-        shared = {member for group in groups for member in bus.members(files, group)}
-        found = [_function(files, address, id_names) for address in sorted(shared.union(nvidia))]
+        listed = list_names(files, bus.DEVICES) if everything else _nvidia_groups(files)
+        networks = interfaces(files) if everything else {}
+        found = [_function(files, address, id_names, networks.get(address, ())) for address in sorted(listed)]
     except (OSError, MalformedError) as failure:
         path = getattr(failure, "filename", None) or bus.DEVICES
         reason = getattr(failure, "strerror", None) or str(failure)
@@ -40,7 +41,14 @@ def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunct
     return tuple(f for f in found if f is not None and f.class_id != _PCI_BRIDGE)
 
 
-def _function(files: KernelFiles, pci: str, id_names: PciNames) -> PciFunction | None:
+def _nvidia_groups(files: KernelFiles) -> Collection[str]:
+    """Return NVIDIA's functions and the other members of their IOMMU groups."""
+    nvidia = [a for a in list_names(files, bus.DEVICES) if read_number(files, bus.attribute(a, "vendor")) == bus.NVIDIA]
+    groups = {group for group in (bus.group(files, a) for a in nvidia) if group is not None}
+    return {member for group in groups for member in bus.members(files, group)}.union(nvidia)
+
+
+def _function(files: KernelFiles, pci: str, id_names: PciNames, networks: tuple[str, ...]) -> PciFunction | None:
     """Return the function at an address, or None if it disappeared since it was listed."""
     try:
         vendor, device, class_code = (
@@ -66,6 +74,8 @@ def _function(files: KernelFiles, pci: str, id_names: PciNames) -> PciFunction |
             sriov=_sriov(files, pci),
             total=sriov.total(files, pci),
             virtual=_virtual_functions(files, pci),
+            interfaces=networks,
+            uplink=next(filter(None, (master(files, each) for each in networks)), ""),
             gpu=vendor == bus.NVIDIA and class_id in _DISPLAY and not physfn,
         )
     except OSError as failure:

@@ -64,6 +64,11 @@ def _read(text: str, head: str) -> tuple[str, dict[str, str]]:
     return lines[0][len(head) :].strip(), entries
 
 
+def system_databases(host_root: str) -> tuple[str, ...]:
+    """Return the paths of the host's database, mounted at ``host_root``, then those of this container's."""
+    return tuple(dict.fromkeys([*(host_root + path for path in SYSTEM), *SYSTEM]))
+
+
 @cache
 def pci_names(system: tuple[str, ...] = SYSTEM) -> PciNames:
     """Return the names of the host's database, if it has one, and of the excerpt. Read once per process."""

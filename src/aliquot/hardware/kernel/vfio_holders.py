@@ -49,7 +49,7 @@ class Holders:
             entries = self._files.names(PROC)
         except OSError as failure:
             return {}, f"{PROC} cannot be read: {errno_name(failure)}"
-        problem = self._hidden_reason(entries)
+        problem = hidden_processes(self._files)
         for entry in filter(str.isdigit, entries):
             try:
                 for device in self._open_devices(f"{PROC}/{entry}/fd"):
@@ -75,17 +75,6 @@ class Holders:
                 found.add(_VFIO + own.removeprefix("noiommu-"))
         return found
 
-    def _hidden_reason(self, entries: tuple[str, ...]) -> str:
-        try:
-            namespace = self._files.link(f"{PROC}/self/ns/pid")
-        except OSError:
-            return ""  # a tree that is not the host's own has no such file
-        if namespace != _HOST_PIDS:
-            return "processes of the host are hidden from this container (run it with hostPID)"
-        if "1" not in entries:
-            return f"{PROC} hides other users' processes (mounted with hidepid): run it as root with CAP_SYS_PTRACE"
-        return ""
-
     def _holder(self, pid: int) -> Holder:
         """Return the holder for a process: a VM by its name, any other process by its command."""
         try:
@@ -96,6 +85,19 @@ class Holders:
             return Holder("process", str(pid), self._files.read(f"{PROC}/{pid}/comm").strip())
         except OSError:
             return Holder("process", str(pid))
+
+
+def hidden_processes(files: KernelFiles) -> str:
+    """Return why processes of the host may be hidden from this one; "" if none are."""
+    try:
+        namespace = files.link(f"{PROC}/self/ns/pid")
+    except OSError:
+        return ""  # a tree that is not the host's own has no such file
+    if namespace != _HOST_PIDS:
+        return "processes of the host are hidden from this container (run it with hostPID)"
+    if not files.exists(f"{PROC}/1"):
+        return f"{PROC} hides other users' processes (mounted with hidepid): run it as root with CAP_SYS_PTRACE"
+    return ""
 
 
 class NoHolderScan(Holders):

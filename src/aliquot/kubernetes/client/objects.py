@@ -50,6 +50,7 @@ __all__ = [
     "Lease",
     "LeaseSpec",
     "Node",
+    "NodeAddress",
     "NodeInfo",
     "NodeSpec",
     "NodeStatus",
@@ -88,6 +89,11 @@ class NodeInfo(ApiStruct, frozen=True):
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
+class NodeAddress(ApiStruct, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(ApiStruct, frozen=True):
     """Status of a node."""
 
@@ -97,6 +103,7 @@ class NodeStatus(ApiStruct, frozen=True):
     """Quantities by resource name."""
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
+    addresses: tuple[NodeAddress, ...] = ()
 
 
 class Node(KubeObject, frozen=True):

@@ -203,7 +203,7 @@ def passes_through(claim: PCIDeviceClaim | None) -> bool:
 
 
 def is_served(function: PCIDevice) -> bool:
-    """Report whether the agents serve a function: an NVIDIA function, or an IOMMU group peer of one, which has
-    conditions.
+    """Report whether the agents serve a function: an NVIDIA function, or one with conditions, which only they write.
+    That is an IOMMU group peer, or any function of a node whose agent serves all devices.
     """
     return function.status.vendor_id == NVIDIA or bool(function.status.conditions)

@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 NODE_LABEL = "nodename"
 PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
+PARENT_NETWORK_LABEL = "harvesterhci.io/parent-sriov-network-device"
+"""On the PCIDevice of a network card's virtual function: the name of the card's SRIOVNetworkDevice."""
 DRIVER_NEEDED_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
 """On a node: ``true`` while the node has an SRIOVGPUDevice, absent otherwise."""
 CUSTOM_DRIVER_ANNOTATION = "sriovgpu.harvesterhci.io/custom-driver"
@@ -73,15 +75,16 @@ def pci_resource(vendor: str, product: str, device_id: str) -> str:
 def vendor_domain(vendor: str) -> str:
     """Return the domain of a vendor: its name in letters and digits, lower case, and ``.com``.
 
-    The name is the text in brackets up to a slash, otherwise the first word.
+    The name is the text in brackets up to a slash, otherwise the first word. It is ``unknown`` for a vendor that
+    pci.ids does not know.
     """
     bracketed = re.search(r"\[([^\]/]*)", vendor)
-    word = bracketed.group(1) if bracketed else (vendor.split() or [""])[0]
+    word = bracketed.group(1) if bracketed else (vendor.split() or ["unknown"])[0]
     return re.sub(r"[^A-Za-z0-9]", "", word).lower() + ".com"
 
 
 def _product(product: str) -> str:
-    word = re.sub(r"[/. ]", "_", product.strip().upper())
+    word = re.sub(r"\s+", "_", re.sub(r"[/.]", "_", product.strip().upper()))
     return re.sub(r"[^A-Za-z0-9_.]", "", word).rstrip("_.-")
 
 

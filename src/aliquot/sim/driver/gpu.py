@@ -211,6 +211,8 @@ class SimGpu:
         self.state.functions = []
         if self.state.neighbour is not None:
             self.state.neighbour = NeighbourState()
+        for each in self.state.others:
+            each.driver, each.override = each.native, ""
         self.restart()
 
     def reload(self) -> None:

@@ -17,7 +17,7 @@ from aliquot.sim.state import DynamicId, FunctionState, GpuState, NeighbourState
 
 NVIDIA = "nvidia"
 VFIO = "vfio-pci"
-DRIVERS = (NVIDIA, VFIO, "igb")
+DRIVERS = (NVIDIA, VFIO, "igb", "ixgbe", "mlx5_core", "hpsa", "nvme", "xhci_hcd")
 _ID = re.compile(r"([0-9a-fA-F]{1,4})[ :]([0-9a-fA-F]{1,4})(\s.*)?")
 
 
@@ -29,7 +29,7 @@ def refuse(code: int) -> OSError:
 
 
 class SimPciFunction(NamedTuple):
-    """A function that a driver can be bound to: a GPU, its virtual function, or the network card beside it."""
+    """A function that a driver can be bound to: a GPU, its virtual function, or another vendor's beside it."""
 
     gpu: SimGpu
     address: str
@@ -39,7 +39,7 @@ class SimPciFunction(NamedTuple):
     def native(self) -> str:
         """The driver that supports this kind of device natively."""
         if isinstance(self.state, NeighbourState):
-            return "igb"
+            return self.state.native
         return NVIDIA if self.physical or self.gpu.state.host else ""
 
     @property
@@ -53,7 +53,9 @@ class SimPciFunction(NamedTuple):
     def identity(self) -> PciIdentity:
         if isinstance(self.state, FunctionState):
             return pci.virtual(self.gpu, self.state)
-        return pci.physical(self.gpu) if self.physical else pci.neighbour(self.gpu.state)
+        if isinstance(self.state, NeighbourState):
+            return pci.neighbour(self.gpu.state, self.state)
+        return pci.physical(self.gpu)
 
     def driver(self, now: float) -> str:
         """Return the bound driver; a virtual function that has just appeared has none yet."""
@@ -63,19 +65,19 @@ class SimPciFunction(NamedTuple):
 
 
 def of_gpu(gpu: SimGpu, now: float) -> Iterator[SimPciFunction]:
-    """Return the GPU, the device beside it, and its virtual functions that have appeared."""
+    """Return the GPU, the devices beside it, and its virtual functions that have appeared."""
     yield SimPciFunction(gpu, gpu.state.pci, gpu.state)
-    if gpu.state.neighbour is not None:
-        yield SimPciFunction(gpu, pci.neighbour_address(gpu.state), gpu.state.neighbour)
+    for each in pci.neighbours(gpu.state):
+        yield SimPciFunction(gpu, pci.neighbour_address(gpu.state, each), each)
     for function in gpu.state.functions:
         if now >= function.visible:
             yield SimPciFunction(gpu, pci.function_address(gpu.state, function.number), function)
 
 
 def lies_on(gpu: SimGpu, address: str, now: float) -> bool:
-    """Return whether the board of a GPU has a function with that address."""
+    """Return whether a function with that address is behind the root port of a GPU."""
     state = gpu.state
-    if address == state.pci or (state.neighbour is not None and address == pci.neighbour_address(state)):
+    if address == state.pci or any(address == pci.neighbour_address(state, each) for each in pci.neighbours(state)):
         return True
     number = pci.function_number(state, address)
     return number is not None and number < len(state.functions) and now >= state.functions[number].visible
@@ -97,6 +99,8 @@ def find(node: SimNode, address: str) -> SimPciFunction:
 
 def group(node: SimNode, device: SimPciFunction) -> int:
     if isinstance(device.state, FunctionState):
+        return device.state.group
+    if isinstance(device.state, NeighbourState) and device.state.group >= 0:
         return device.state.group
     return pci.gpu_group(node.state, device.gpu.state)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.topology import PER_PROCESSOR, numa_node
-from aliquot.sim.kernel import devices, functions, mdevs, pci, rules
+from aliquot.sim.kernel import devices, functions, host_devices, mdevs, pci, rules
 from aliquot.sim.kernel.devices import SimPciFunction, refuse
 from aliquot.sim.kernel.pci import PciIdentity
 from aliquot.sim.kernel.tree_entries import Dir, Entry, File, WritableFile, folder, text, up
 from aliquot.sim.node import SimNode
-from aliquot.sim.state import FunctionState, GpuState
+from aliquot.sim.state import FunctionState, GpuState, NeighbourState
 
 _DEPTH = 4
 """The depth of a function's directory below /sys: devices/pciDDDD:BB/PORT/ADDRESS."""
@@ -35,7 +35,7 @@ def _identity(identity: PciIdentity, driver: Callable[[], str]) -> dict[str, Ent
 
 
 def function(node: SimNode, device: SimPciFunction) -> Dir:
-    """Return the directory of a GPU, of its virtual function, or of the network card beside it."""
+    """Return the directory of a GPU, of its virtual function, or of a device beside it."""
     return Dir(lambda: _function(node, device))
 
 
@@ -68,6 +68,8 @@ def _function(node: SimNode, device: SimPciFunction) -> dict[str, Entry]:
         entries |= _physical(node, gpu, now)
     elif isinstance(device.state, FunctionState):
         entries |= _virtual(node, gpu, device.state, device.address, driver)
+    elif isinstance(device.state, NeighbourState):
+        entries |= host_devices.entries(node, gpu.state, device.state)
     return entries
 
 

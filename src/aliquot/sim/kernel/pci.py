@@ -10,7 +10,7 @@ from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.sim.driver import topology as place
 from aliquot.sim.driver.gpu import SimGpu
-from aliquot.sim.state import FunctionState, GpuState, NodeState
+from aliquot.sim.state import FunctionState, GpuState, NeighbourState, NodeState
 
 NVIDIA = "10de"
 _FIRST_FUNCTION = 4
@@ -68,8 +68,13 @@ def _behind(address: str, distance: int) -> str:
     return f"{domain}:{routing >> 8:02x}:{routing >> 3 & 31:02x}.{routing & 7}"
 
 
-def neighbour_address(gpu: GpuState) -> str:
-    return gpu.pci[:-1] + str(int(gpu.pci[-1]) + 1)
+def neighbours(gpu: GpuState) -> tuple[NeighbourState, ...]:
+    """Return the functions of other vendors behind the root port of a GPU."""
+    return (*((gpu.neighbour,) if gpu.neighbour is not None else ()), *gpu.others)
+
+
+def neighbour_address(gpu: GpuState, state: NeighbourState) -> str:
+    return state.address or gpu.pci[:-1] + str(int(gpu.pci[-1]) + 1)
 
 
 def port_address(gpu: GpuState) -> str:
@@ -156,9 +161,14 @@ def virtual(gpu: SimGpu, function: FunctionState) -> PciIdentity:
     return PciIdentity(address, NVIDIA, _device_id(gpu.state), klass, NVIDIA, "0000", virtual=True)
 
 
-def neighbour(gpu: GpuState) -> PciIdentity:
-    """Return an Intel I350 network function, as an example of a device of another vendor."""
-    return PciIdentity(neighbour_address(gpu), "8086", "1521", "020000", "8086", "0002", "01")
+def neighbour(gpu: GpuState, state: NeighbourState) -> PciIdentity:
+    """Return the identity of a device of another vendor; by default an Intel I350 network function."""
+    vendor, _, device = state.ids.partition(":")
+    sub_vendor, _, sub_device = state.board.partition(":")
+    address = neighbour_address(gpu, state)
+    return PciIdentity(
+        address, vendor, device, state.class_id, sub_vendor, sub_device, "01", virtual=bool(state.physfn)
+    )
 
 
 def port(gpu: GpuState) -> PciIdentity:

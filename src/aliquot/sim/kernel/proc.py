@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.topology import nvswitches
-from aliquot.sim.kernel import devices, functions, nodes, vms
+from aliquot.sim.kernel import devices, functions, host_devices, nodes, vms
 from aliquot.sim.kernel.tree_entries import Dir, Entry, File, SymbolicLink, WritableFile, folder, line, text
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import VmState
@@ -51,6 +51,8 @@ def proc(node: SimNode) -> Dir:
             ),
             "driver": folder({"nvidia": _nvidia(node)} | _nvswitch(node)),
         }
+        found["swaps"] = host_devices.swaps(node)
+        found["1"] = host_devices.init_process(node)
         for vm in node.state.vms:
             found[str(vm.pid)] = _process(node, vm)
         return found

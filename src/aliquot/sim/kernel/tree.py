@@ -6,7 +6,7 @@ import errno
 import stat
 from typing import NamedTuple
 
-from aliquot.sim.kernel import devices, nodes, pci, proc, rules
+from aliquot.sim.kernel import devices, host_devices, nodes, pci, proc, rules
 from aliquot.sim.kernel import kernel_writes as writes
 from aliquot.sim.kernel.devices import refuse
 from aliquot.sim.kernel.kernel_writes import KernelWrite
@@ -148,6 +148,7 @@ def _root(node: SimNode) -> Dir:
 def _sys(node: SimNode) -> dict[str, Entry]:
     buses: dict[str, Entry] = {"pci": _pci_bus(node)}
     classes: dict[str, Entry] = {"iommu": folder({"dmar0": folder({})} if node.state.iommu else {})}
+    classes |= host_devices.classes(node)
     if proc.has_mdev(node):
         buses["mdev"] = _mdev_bus(node)
         classes["mdev_bus"] = Dir(lambda: {a: up(2, f) for a, f in _parents(node)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,16 +15,20 @@ from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError, DriverHangsError, Message, NoDriverError
 from aliquot.foundation.callbacks import Report
 from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.threads import SystemClock
 from aliquot.hardware.kernel.bus_scan import scan
+from aliquot.hardware.kernel.function_binding import bind_function, release_function
 from aliquot.hardware.kernel.pci import attribute
 from aliquot.hardware.kernel.sysfs import link_target
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.virtual_machines.agent.retry_state import error_reason
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import FunctionBinding
 from aliquot.kubernetes.virtual_machines.harvester.reasons import NO_DRIVER, ObjectReason
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ApplyOutcome
     from aliquot.core.engine.programs import DriverPrograms
+    from aliquot.hardware.kernel.pci_ids import PciNames
     from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.node.connect import Connection
 
@@ -57,9 +61,11 @@ class HostObservation(msgspec.Struct, frozen=True):
 
 
 class HostGpus:
-    """Access to the host's GPUs, through the worker that all roles of the process share.
+    """Access to the host's GPUs, through the worker that all roles of the process share, and to its other functions.
 
     ``bus`` opens the kernel's files, ``connect`` opens the node through a driver access. Both run on worker threads.
+    With ``names``, the names of all vendors' functions, all functions are observed; otherwise only NVIDIA's and their
+    IOMMU group peers.
     """
 
     def __init__(
@@ -67,7 +73,10 @@ class HostGpus:
         bus: Callable[[], KernelFiles],
         worker: GpuWorker,
         connect: Callable[[DriverPrograms | None], Connection],
+        names: PciNames | None = None,
     ) -> None:
+        self.all_devices = names is not None
+        self._names = names
         self._open_bus = bus
         self._worker = worker
         self._connect = connect
@@ -116,6 +125,19 @@ class HostGpus:
         """Apply a plan through the access of the last observation. Raises what ``engine.apply`` raises."""
         return await self._worker.apply(plan, report, all_gpus=True)
 
+    async def bind(self, binding: FunctionBinding, node_addresses: Collection[str]) -> None:
+        """Change the driver of a function that is not a GPU. The function with one of the node's addresses is refused.
+
+        Raise InUseError, NoIommuError, BlockedError or HardwareError.
+        """
+        await asyncio.to_thread(self._bind, binding, node_addresses)
+
+    def _bind(self, binding: FunctionBinding, node_addresses: Collection[str]) -> None:
+        if binding.on:
+            bind_function(self._bus(), SystemClock(), binding.address, node_addresses)
+        else:
+            release_function(self._bus(), binding.address, binding.driver)
+
     async def _use(self, location: DriverAccess) -> None:
         """Let all roles use this access. A replaced driver pod is another one: its connection ended with it.
 
@@ -137,7 +159,7 @@ class HostGpus:
             log.info("using the GPU driver %s", where)
 
     def _scan(self) -> tuple[PciFunction, ...]:
-        return scan(self._bus())
+        return scan(self._bus(), self._names, everything=self.all_devices)
 
     def _bus(self) -> KernelFiles:
         if self._files is None:

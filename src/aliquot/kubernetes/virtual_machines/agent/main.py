@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aliquot.errors import Message
 from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
+from aliquot.hardware.kernel.pci_ids import pci_names, system_databases
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent.agent_context import AgentContext
 from aliquot.kubernetes.node_agent.agent_run import RoleStart
@@ -50,7 +51,8 @@ class DevicesAgent:
         context = self.context = AgentContext(shared, ROLE, self.metrics)
         loop = context.loop
         self.informers = NodeDeviceInformers(context.api, shared.node, loop.wake)
-        self.gpus = HostGpus(self._bus, shared.hardware, shared.connect)
+        names = pci_names(system_databases(options.host_root)) if options.all_devices else None
+        self.gpus = HostGpus(self._bus, shared.hardware, shared.connect, names)
         self.reporter = NodeStatusReporter(self.informers, reports_hangs=len(shared.roles) == 1)
         self.allocations = VmAllocationPublisher(
             context.api,
@@ -116,7 +118,7 @@ class DevicesAgent:
 
     def _idle_status(self) -> DevicesAgentStatus | None:
         """Return why the agent must not act; None if it may."""
-        why = pcidevices_conflict(self.informers.pods.items, self.informers.node)
+        why = pcidevices_conflict(self.informers.pods.items, self.informers.node, all_devices=self.options.all_devices)
         if why is not None:
             return DevicesAgentStatus("idle", PCIDEVICES_RUNS, str(why))
         absent = self.informers.missing_kinds

@@ -21,16 +21,18 @@ INSTALL = (
 )
 
 
-def pcidevices_conflict(pods: Iterable[Pod], node: Node | None) -> Message | None:
-    """Return which pod of pcidevices keeps our agent idle, and how to end that; None if none does."""
+def pcidevices_conflict(pods: Iterable[Pod], node: Node | None, *, all_devices: bool = False) -> Message | None:
+    """Return which pod of pcidevices keeps our agent idle, and how to end that; None if none does.
+
+    With ``all_devices`` our agent then serves the devices of all vendors.
+    """
     other = pcidevices_pod(pods)
     if other is None:
         return None
     where = f"{other.metadata.namespace}/{other.name}"
-    text = (
-        f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): Aliquot does nothing; "
-        "when pcidevices leaves the node, its USB and network devices stop working"
-    )
+    text = f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): Aliquot does nothing"
+    if not all_devices:
+        text += "; when pcidevices leaves the node, its USB and network devices stop working without --all-devices"
     if node is None:
         return Message(text)
     if WITHOUT_PCIDEVICES in node.metadata.labels:

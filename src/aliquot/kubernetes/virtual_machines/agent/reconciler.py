@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,11 +21,13 @@ from aliquot.kubernetes.gpu.change_report import PARTIAL, ROLLBACK_TEXT, UNDONE
 from aliquot.kubernetes.gpu.node_pods import has_ended
 from aliquot.kubernetes.node_agent.held_devices import devices_to_destroy
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods, uses_of_devices
+from aliquot.kubernetes.virtual_machines.agent.function_binder import FunctionBinder
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, HostGpus, HostObservation
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentStatus
 from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
+from aliquot.kubernetes.virtual_machines.agent.plugin_control import ALLOCATION_SETTLE_S, DevicePluginControl
 from aliquot.kubernetes.virtual_machines.agent.retry_state import RetryTracker, error_result, plan_result
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, driver_needed, intents
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, Objects, Result
@@ -37,20 +38,6 @@ MAX_WRITES = 6
 """Write passes after one observation: an object that was just created causes others to be created. More passes would
 mean that our own writes never satisfy the rules.
 """
-ALLOCATION_SETTLE_S = 3.0
-"""How long kubelet may take to name the pod after the plugin answered Allocate, in seconds."""
-
-
-class DevicePluginControl(Protocol):
-    """The device plugins, which allocate devices to pods."""
-
-    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Stop allocating these devices. Return those of them that were allocated moments ago."""
-        ...
-
-    def release(self) -> None:
-        """Allow the withheld devices again."""
-        ...
 
 
 class RoundResult(msgspec.Struct, frozen=True):
@@ -108,6 +95,7 @@ class Reconciler:
         self._plugins = plugins
         self._boot = boot
         self._attempts = RetryTracker()
+        self._binder = FunctionBinder(host_gpus, plugins, self._uses_or_error, lambda: informers.node)
         self._kubelet_error = ""
         self._pod_uses: Sequence[PodDeviceUse] = ()
 
@@ -120,6 +108,7 @@ class Reconciler:
         )
         if first is not None:
             await self._execute(first, view)
+        bound = await self._binder.execute(view, self._informers.objects())
         digests = {d.intent.pci: d.digest for d in due if d.known_result is None}
         return RoundResult(
             view=view,
@@ -127,10 +116,18 @@ class Reconciler:
             status=_agent_status(view),
             driver_needed=driver_needed(view),
             plans=tuple(d.plan for d in due),
-            changed=first is not None,
-            wait_s=self._attempts.next_due_s(digests, _clock()),
+            changed=first is not None or bound,
+            wait_s=self._next_due_s(view, digests),
             error=self._writer.error or self._kubelet_error,
         )
+
+    def _next_due_s(self, view: NodeView, digests: Mapping[str, str]) -> float | None:
+        """Return the seconds until the first failed change is due again; None if none has failed."""
+        waits = (
+            self._attempts.next_due_s(digests, _clock()),
+            self._binder.next_due_s(view, self._informers.objects()),
+        )
+        return min((each for each in waits if each is not None), default=None)
 
     async def _observe(self) -> NodeView:
         found = await self._host_gpus.observe(await self._locate_driver())
@@ -138,7 +135,8 @@ class Reconciler:
         if inventory is not None:
             self._pod_uses = await self._query_uses()
             inventory = held_by_pods(inventory, self._pod_uses)
-        return _view(msgspec.structs.replace(found, inventory=inventory), self._informers.name, await self._boot())
+        found = msgspec.structs.replace(found, inventory=inventory)
+        return _view(found, self._informers.name, await self._boot(), self._host_gpus.all_devices)
 
     async def _query_uses(self) -> Sequence[PodDeviceUse]:
         """Read the allocations from kubelet. While kubelet does not answer, no plan that destroys a device runs."""
@@ -151,6 +149,9 @@ class Reconciler:
             self._kubelet_error = f"kubelet does not report which pods have which devices: {error.brief}"
             return ()
         return [use for use in found if await self._is_alive(use)]
+
+    async def _uses_or_error(self) -> tuple[Sequence[PodDeviceUse], str]:
+        return await self._query_uses(), self._kubelet_error
 
     async def _is_alive(self, use: PodDeviceUse) -> bool:
         """Report whether the pod of an allocation may be alive.
@@ -173,7 +174,7 @@ class Reconciler:
         for _ in range(MAX_WRITES):
             objects = self._informers.objects()
             due = self._plan_intents(view, objects)
-            found = changes(view, objects, self._results(due))
+            found = changes(view, objects, self._results(due) | self._binder.results(view, objects))
             if not await self._writer.write(found):
                 return due
         log.error("internal error: the objects never match what was written: %s", "; ".join(c.why for c in found[:3]))
@@ -283,12 +284,13 @@ class Reconciler:
         log.error("GPU %s: %s: %s: next attempt in %.0f s", due.intent.pci, result.reason, result.message, pause)
 
 
-def _view(found: HostObservation, node: str, boot: str) -> NodeView:
+def _view(found: HostObservation, node: str, boot: str, all_devices: bool) -> NodeView:
     return NodeView(
         node=node,
         boot=boot,
         now=time.time(),
         functions=found.functions,
+        all_devices=all_devices,
         inventory=found.inventory,
         reason=found.reason,
         driver_error=found.error,

@@ -35,7 +35,9 @@ class NodeView(msgspec.Struct, frozen=True):
     now: float
     """Wall time for conditions, in seconds."""
     functions: tuple[PciFunction, ...] = ()
-    """NVIDIA's functions and their IOMMU group peers; reading them needs no driver."""
+    """NVIDIA's functions and their IOMMU group peers, or the whole bus; reading them needs no driver."""
+    all_devices: bool = False
+    """``functions`` has the whole bus, and the agent serves the functions of all vendors."""
     inventory: Inventory | None = None
     """None while no driver answers."""
     reason: ObjectReason = ""

@@ -32,7 +32,7 @@ def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> 
     # A GPU's object that the watch does not show may have lost the label of the watch. It is created or found first;
     # its dependent objects follow from its content.
     being_created: set[str] = set()
-    for draft in _drafts(view, objects, found, owners):
+    for draft in _drafts(view, objects, found, owners, results):
         out += changes_for(_stored(objects, draft), draft)
         if draft.kind is SRIOVGPUDevice and draft.name not in objects.gpus:
             being_created.add(draft.name)
@@ -74,7 +74,11 @@ def _gpu_outcome(physical_gpu: PhysicalGpu, results: Mapping[str, Result]) -> Gp
 
 
 def _drafts(
-    view: NodeView, objects: Objects, found: tuple[GpuOutcome, ...], owners: Mapping[str, GpuOutcome]
+    view: NodeView,
+    objects: Objects,
+    found: tuple[GpuOutcome, ...],
+    owners: Mapping[str, GpuOutcome],
+    results: Mapping[str, Result],
 ) -> Iterator[Draft]:
     """Yield the drafts, owners before the objects that they own."""
     yield from functions.drafts(view, objects, owners)
@@ -88,7 +92,7 @@ def _drafts(
         devices.missing_draft(view, each) for each in _devices_without_gpu(view, objects, found) if each.spec.enabled
     )
     yield from vgpus.waiting_drafts(view, objects)
-    yield from claims.claim_drafts(view, objects, {outcome.physical_gpu.pci: outcome for outcome in found})
+    yield from claims.claim_drafts(view, objects, {outcome.physical_gpu.pci: outcome for outcome in found}, results)
 
 
 def _devices_without_gpu(view: NodeView, objects: Objects, found: tuple[GpuOutcome, ...]) -> Iterator[SRIOVGPUDevice]:

@@ -1,4 +1,4 @@
-"""PCIDeviceClaims: whole GPUs that users pass through, and reservations for vGPUs of vendor-specific VFIO."""
+"""PCIDeviceClaims: whole functions that users pass through, and reservations for vGPUs of vendor-specific VFIO."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from aliquot.kubernetes.kinds.harvester_names import (
 )
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
-from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, ObjectChange, Objects
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, ObjectChange, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels, plain
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import binding_state, is_own, other_functions
 from aliquot.kubernetes.virtual_machines.harvester.pci_devices import vgpu_resource_for
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
@@ -103,18 +104,21 @@ def owner_changes(to_delete: Iterable[PCIDeviceClaim]) -> Iterator[ObjectChange]
             yield ObjectChange("patch", claim.TYPE.kind, claim.name, body, meta.resource_version, meta.uid, why)
 
 
-def claim_drafts(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcome]) -> Iterator[Draft]:
-    """Yield the drafts of claims that pass functions through. ``found`` are the GPUs by PCI address.
+def claim_drafts(
+    view: NodeView, objects: Objects, found: Mapping[str, GpuOutcome], results: Mapping[str, Result]
+) -> Iterator[Draft]:
+    """Yield the drafts of claims that pass functions through. ``found`` are the GPUs by PCI address, ``results`` those
+    of the last attempts.
 
-    Only NVIDIA's functions and their IOMMU group peers are ours. Another claim only gets a condition that says so;
-    nothing that pcidevices wrote is changed.
+    Unless the agent serves all devices, only NVIDIA's functions and their IOMMU group peers are ours. Another claim
+    only gets a condition that says so; nothing that pcidevices wrote is changed.
     """
-    functions = {f.address: f for f in view.functions}
+    functions, others = {f.address: f for f in view.functions}, other_functions(view)
     for name, claim in sorted(objects.claims.items()):
         function = functions.get(claim.spec.address)
         if claim.spec.node_name != view.node or not passes_through(claim):
             continue
-        if function is None and not _is_missing_nvidia_function(claim, objects):
+        if function is None and not (view.all_devices or _is_missing_nvidia_function(claim, objects)):
             yield Draft(PCIDeviceClaim, name, claim.spec, _not_served_status(view, claim))
             continue
         outcome = found.get(claim.spec.address)
@@ -122,12 +126,12 @@ def claim_drafts(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcom
             state: ConditionState = "False", _misnamed_verdict(view, claim)
         elif function is None:
             state = "False", _absent_verdict(claim)
+        elif outcome is not None:
+            state = _gpu_state(outcome)
+        elif function.address in others:
+            state = binding_state(function, claim, results)
         else:
-            state = (
-                _gpu_state(outcome)
-                if outcome is not None
-                else _other_function_state(view, function, [each.physical_gpu for each in found.values()])
-            )
+            state = _board_function_state(view, function, [each.physical_gpu for each in found.values()])
         driver = function.driver if function is not None and state[1].reason != MISNAMED else ""
         yield Draft(PCIDeviceClaim, name, claim.spec, _status(view, claim, driver, driver == VFIO, state))
 
@@ -169,14 +173,16 @@ def finalizer_changes(
 
     A claim that Aliquot does not serve is released: nothing else would.
     """
-    present = {f.address: f for f in view.functions}
+    present, others = {f.address: f for f in view.functions}, other_functions(view)
     for _, claim in sorted(objects.claims.items()):
         function, address = present.get(claim.spec.address), claim.spec.address
         if claim.spec.node_name != view.node:
             continue
         leaving, held = claim.metadata.deletion_timestamp is not None, CLAIM_FINALIZER in claim.metadata.finalizers
         physical_gpu = physical_gpus.get(address) if passes_through(claim) else None
-        is_active = physical_gpu is not None and physical_gpu.claim is claim
+        is_active = (physical_gpu is not None and physical_gpu.claim is claim) or (
+            address in others and is_own(view, claim)
+        )
         passed_through = is_active and function is not None and function.driver == VFIO
         if leaving and held and not passed_through:
             remaining = [f for f in claim.metadata.finalizers if f != CLAIM_FINALIZER]
@@ -217,7 +223,7 @@ def _gpu_state(outcome: GpuOutcome) -> ConditionState:
     return "False", outcome.failure or ObjectVerdict(PENDING, f"GPU {physical_gpu.pci} is being {text}")
 
 
-def _other_function_state(
+def _board_function_state(
     view: NodeView, function: PciFunction, physical_gpus: Sequence[PhysicalGpu]
 ) -> ConditionState:
     """Return the state of a function that is not a GPU: it goes with a GPU, or through a VGPUDevice."""

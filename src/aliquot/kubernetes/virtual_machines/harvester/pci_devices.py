@@ -1,4 +1,4 @@
-"""PCIDevices: the node's GPUs and their IOMMU group peers on the PCI bus."""
+"""PCIDevices: the node's GPUs and their IOMMU group peers on the PCI bus, or all of its functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aliquot.kubernetes.kinds.harvester_names import (
     DRIVER_ANNOTATION,
     NODE_LABEL,
     PARENT_LABEL,
+    PARENT_NETWORK_LABEL,
     RESOURCE_ANNOTATION,
     object_name,
     pci_resource,
@@ -22,6 +23,7 @@ from aliquot.kubernetes.virtual_machines.harvester.conditions import condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import is_listed, other_functions
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import is_owned
 
@@ -29,22 +31,33 @@ _BRIDGE = "0604"
 
 
 def drafts(view: NodeView, objects: Objects, owners: Mapping[str, GpuOutcome]) -> Iterator[Draft]:
-    """Yield a PCIDevice for each function except bridges. ``owners`` are the GPUs by their virtual functions."""
+    """Yield a PCIDevice for each listed function. ``owners`` are the GPUs by their virtual functions."""
+    for function in _listed(view, objects):
+        yield _draft(view, objects, function, owners.get(function.address))
+
+
+def _listed(view: NodeView, objects: Objects) -> Iterator[PciFunction]:
+    """Yield the functions that have a PCIDevice: all but bridges, and what the host's own networks need.
+
+    A claimed function always has one: its PCIDevice owns the claim.
+    """
     for function in view.functions:
-        if function.class_id != _BRIDGE:
-            yield _draft(view, objects, function, owners.get(function.address))
+        claimed = passes_through(objects.claims.get(object_name(view.node, function.address)))
+        if function.class_id != _BRIDGE and (is_listed(function) or claimed):
+            yield function
 
 
 def objects_to_delete(view: NodeView, objects: Objects) -> Iterator[PCIDevice]:
     """Yield this node's objects whose function is gone.
 
-    Objects that were never ours stay, for example network cards that Harvester listed. ``view.functions`` contains all
-    of NVIDIA's functions.
+    Objects that were never ours stay, for example network cards that Harvester listed, unless the agent serves all
+    devices. ``view.functions`` contains all functions that it serves.
     """
-    present = {object_name(view.node, f.address) for f in view.functions if f.class_id != _BRIDGE}
+    present = {object_name(view.node, f.address) for f in _listed(view, objects)}
     for name, found in sorted(objects.functions.items()):
         on_node = view.node in (found.status.node_name, found.metadata.labels.get(NODE_LABEL))
-        foreign = found.status.vendor_id != NVIDIA and (not found.status.conditions or name in objects.claims)
+        served = view.all_devices or found.status.vendor_id == NVIDIA
+        foreign = not served and (not found.status.conditions or name in objects.claims)
         if on_node and name not in present and not foreign and not passes_through(objects.claims.get(name)):
             yield found
 
@@ -56,7 +69,8 @@ def missing_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
     """
     present = {f.address for f in view.functions}
     for name, found in sorted(objects.functions.items()):
-        ours = found.status.vendor_id == NVIDIA and found.status.node_name == view.node
+        served = view.all_devices or found.status.vendor_id == NVIDIA
+        ours = served and found.status.node_name == view.node
         if not ours or found.status.address in present or not passes_through(objects.claims.get(name)):
             continue
         text = f"{found.status.address} is not on the PCI bus: its claim is kept until the device is back"
@@ -93,14 +107,16 @@ def vgpu_resource_for(outcome: GpuOutcome | None, address: str) -> str | None:
 def _draft(view: NodeView, objects: Objects, function: PciFunction, outcome: GpuOutcome | None) -> Draft:
     name = object_name(view.node, function.address)
     found = objects.functions.get(name)
-    wanted_labels = labels(
-        {NODE_LABEL: view.node} | ({PARENT_LABEL: outcome.physical_gpu.name} if outcome is not None else {})
-    )
+    parents = {PARENT_LABEL: outcome.physical_gpu.name} if outcome is not None else _parent_network(view, function)
+    wanted_labels = labels({NODE_LABEL: view.node} | parents)
     annotations: dict[str, str | None] = {}
     if function.driver and (found is None or DRIVER_ANNOTATION not in found.metadata.annotations):
         annotations[DRIVER_ANNOTATION] = function.driver
     previous = found.metadata.annotations.get(RESOURCE_ANNOTATION) if found is not None else None
-    resource = vgpu_resource_for(outcome, function.address)
+    if function.address in other_functions(view):
+        resource: str | None = _other_resource(name, objects, function, previous or "")
+    else:
+        resource = vgpu_resource_for(outcome, function.address)
     if resource is None:
         resource = previous or ""
     elif (resource or None) != previous:
@@ -114,6 +130,27 @@ def _draft(view: NodeView, objects: Objects, function: PciFunction, outcome: Gpu
         annotations=annotations,
         why=f"{function.address} is on the bus",
     )
+
+
+def _parent_network(view: NodeView, function: PciFunction) -> dict[str, str]:
+    """Return the label of a network card's virtual function. It names the SRIOVNetworkDevice, whose name has that of
+    the card's interface.
+    """
+    parents = {f.address: f for f in view.functions} if function.physfn and view.all_devices else {}
+    parent = parents.get(function.physfn)
+    if parent is None or not parent.interfaces:
+        return {}
+    return {PARENT_NETWORK_LABEL: f"{view.node}-{parent.interfaces[0]}".lower()}
+
+
+def _other_resource(name: str, objects: Objects, function: PciFunction, previous: str) -> str:
+    """Return the resource that overrides a function's own: its object's name without pooling, or what a user or
+    pcidevices wrote there; "" for none.
+    """
+    claim, own = objects.claims.get(name), f"{vendor_domain(function.vendor)}/{name}"
+    if claim is not None and claim.spec.disable_resource_pooling is True:
+        return own
+    return "" if previous == own else previous
 
 
 def _resource(name: str, objects: Objects, function: PciFunction, found: PCIDevice | None) -> str:
@@ -149,6 +186,13 @@ def _status(view: NodeView, function: PciFunction, found: PCIDevice | None, reso
         iommu_group="" if function.iommu_group is None else str(function.iommu_group),
         node_name=view.node,
         resource_name=resource,
-        description=f"{function.subclass}: {function.vendor} {function.product}",
+        description=_description(function),
         kernel_driver_in_use=function.driver,
     )
+
+
+def _description(function: PciFunction) -> str:
+    """Return the names of a function, as Harvester shows them; ids stand for what pci.ids does not know."""
+    subclass = function.subclass or f"Class {function.class_id}"
+    vendor = function.vendor or f"Vendor {function.vendor_id}"
+    return f"{subclass}: {vendor} {function.product or f'Device {function.device_id}'}"

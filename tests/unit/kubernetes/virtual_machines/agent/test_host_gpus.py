@@ -17,7 +17,7 @@ from unit.kubernetes.node_agent.test_hardware import Driver
 
 @pytest.fixture(autouse=True)
 def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_gpus, "scan", lambda files: ())
+    monkeypatch.setattr(host_gpus, "scan", lambda files, names, everything: ())
 
 
 class Bed:

@@ -47,6 +47,8 @@ class Quiet:
 class OnePlan:
     """A host with one vGPU. ``applied`` are the plans that reached it."""
 
+    all_devices = False
+
     def __init__(self, node: Node) -> None:
         self.node = node
         self.applied: list[Plan] = []

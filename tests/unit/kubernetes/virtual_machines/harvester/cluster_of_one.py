@@ -19,13 +19,16 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.errors import AliquotError
 from aliquot.hardware.kernel.bus_scan import scan
+from aliquot.hardware.kernel.function_binding import bind_function, release_function
 from aliquot.hardware.kernel.pci_ids import pci_names
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import KINDS
 from aliquot.kubernetes.kinds.harvester_names import object_name
+from aliquot.kubernetes.virtual_machines.agent.retry_state import error_result
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, intents
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import FunctionBinding, bindings
 from aliquot.kubernetes.virtual_machines.harvester.reasons import blocker_verdict
 from support.simnodes import Node
 from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
@@ -39,7 +42,7 @@ PLURALS = {
     "PCIDevice": "functions",
     "PCIDeviceClaim": "claims",
 }
-NAMES = pci_names(())
+NAMES = pci_names((str(Path(__file__).with_name("other_vendors.ids")),))
 
 
 def merged(value: Any, patch: Any) -> Any:
@@ -133,10 +136,22 @@ class Tweaked(Node):
 
 
 class One:
-    """A node with its objects. ``blind`` is the reason why no driver answers, or "" if one does."""
+    """A node with its objects. ``blind`` is the reason why no driver answers, or "" if one does. With ``all_devices``
+    the agent serves the functions of all vendors.
+    """
 
-    def __init__(self, template: str, directory: Path, name: str = "node", address: str | None = None) -> None:
+    def __init__(
+        self,
+        template: str,
+        directory: Path,
+        name: str = "node",
+        address: str | None = None,
+        *,
+        all_devices: bool = False,
+    ) -> None:
         self.name = name
+        self.all_devices = all_devices
+        self.node_addresses: tuple[str, ...] = ()
         self.node = Tweaked(template, str(directory), address)
         self.store = Store()
         self.results: dict[str, Result] = {}
@@ -151,7 +166,8 @@ class One:
             node=self.name,
             boot=self.node.boot(),
             now=self.now,
-            functions=scan(self.node.files, NAMES),
+            functions=scan(self.node.files, NAMES, everything=self.all_devices),
+            all_devices=self.all_devices,
             inventory=inventory,
             reason="DriverPodNotReady" if self.blind else "",
             driver_error=self.blind,
@@ -179,7 +195,21 @@ class One:
         for intent in self.intents():
             if intent.desired is not None:
                 done = self._execute(intent) or done
+        for binding in bindings(self.view(), self.store.typed()):
+            done = self._bind(binding) or done
         return done
+
+    def _bind(self, binding: FunctionBinding) -> bool:
+        try:
+            if binding.on:
+                bind_function(self.node.files, CountingClock(), binding.address, self.node_addresses)
+            else:
+                release_function(self.node.files, binding.address, binding.driver)
+        except AliquotError as error:
+            self.results[binding.address] = error_result(error, binding.digest)
+            return False
+        self.results.pop(binding.address, None)
+        return True
 
     def _execute(self, intent: Intent) -> bool:
         assert intent.desired is not None

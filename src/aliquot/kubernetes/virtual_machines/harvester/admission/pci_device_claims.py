@@ -1,4 +1,4 @@
-"""Rules for PCIDeviceClaims of NVIDIA's functions. A claim of another function only gets a warning."""
+"""Rules for PCIDeviceClaims of the functions that the agents serve. A claim of another one only gets a warning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDeviceClaim, is_served
+from aliquot.kubernetes.kinds.harvester import PCIDeviceClaim, is_served
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import disable_command, moved_errors, name_errors
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
@@ -15,7 +15,7 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
 def create(edit: ObjectEdit[PCIDeviceClaim], new: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> Iterator[Message]:
-    if not _concerns_nvidia(edit.name, new, snapshot):
+    if not _is_served(edit.name, new, snapshot):
         return
     yield from name_errors(edit.name, new.spec.node_name, new.spec.address)
     function = snapshot.functions.get(edit.name)
@@ -32,12 +32,12 @@ def create(edit: ObjectEdit[PCIDeviceClaim], new: PCIDeviceClaim, snapshot: Admi
 def update(
     edit: ObjectEdit[PCIDeviceClaim], old: PCIDeviceClaim, new: PCIDeviceClaim, snapshot: AdmissionSnapshot
 ) -> Iterator[Message]:
-    if _concerns_nvidia(edit.name, old, snapshot) or _concerns_nvidia(edit.name, new, snapshot):
+    if _is_served(edit.name, old, snapshot) or _is_served(edit.name, new, snapshot):
         yield from moved_errors((old.spec.node_name, old.spec.address), (new.spec.node_name, new.spec.address))
 
 
 def delete(edit: ObjectEdit[PCIDeviceClaim], old: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> Iterator[Message]:
-    if old.spec.node_name not in snapshot.nodes or not _concerns_nvidia(edit.name, old, snapshot):
+    if old.spec.node_name not in snapshot.nodes or not _is_served(edit.name, old, snapshot):
         return
     if holder := describe_holder(snapshot, edit.name):
         yield holder
@@ -58,12 +58,12 @@ def warnings(edit: ObjectEdit[PCIDeviceClaim], snapshot: AdmissionSnapshot) -> I
         yield advice(why, f"kubectl delete pcideviceclaim {edit.name}")
 
 
-def _concerns_nvidia(name: str, claim: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> bool:
-    """Report whether a claim is about an NVIDIA function, by its own name or by the name of its function."""
+def _is_served(name: str, claim: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> bool:
+    """Report whether a claim is about a function that the agents serve, by its own name or by that of its function."""
     either = (name, names.object_name(claim.spec.node_name, claim.spec.address))
     known = (snapshot.functions.get(each) for each in either)
     listed = any(each in snapshot.gpus or each in snapshot.vgpus for each in either)
-    return listed or any(each is not None and each.status.vendor_id == NVIDIA for each in known)
+    return listed or any(each is not None and is_served(each) for each in known)
 
 
 def _sharing_conflicts(name: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:

@@ -1,0 +1,148 @@
+"""What the host itself does with a PCI function of any vendor: file systems, swap, and its network.
+
+Passing such a function through would take the host's own disk or network away. The mounts and routes are those of the
+host's first process: this process may be in a container.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping
+
+from aliquot.hardware.kernel import pci as bus
+from aliquot.hardware.kernel.sysfs import link_target, list_names, read_optional
+from aliquot.hardware.kernel.vfio_holders import hidden_processes
+from aliquot.hardware.kernel_files import KernelFiles
+
+_CLASS = "/sys/class"
+_INIT = "/proc/1"
+_ADDRESS = re.compile(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/)")
+_SUBSYSTEM = re.compile(r"/nvme-subsystem/([^/]+)/")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def host_uses(files: KernelFiles, pci: str, node_addresses: Collection[str] = ()) -> tuple[str, ...]:
+    """Return what on the host needs a function, as phrases; none if it may be passed through.
+
+    ``node_addresses`` are the IP addresses by which the cluster reaches this node. Raises OSError. If the mounts cannot
+    be determined, a phrase says so: the function then counts as used.
+    """
+    count = len([name for name in list_names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn")])
+    functions = (f"it has {count} virtual functions",) if count else ()
+    return (*functions, *_storage_uses(files, pci), *_network_uses(files, pci, node_addresses))
+
+
+def interfaces(files: KernelFiles) -> Mapping[str, tuple[str, ...]]:
+    """Return the host's network interfaces by the address of their function."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(list_names(files, f"{_CLASS}/net")):
+        for address in _owners(files, "net", name):
+            found[address] = (*found.get(address, ()), name)
+    return found
+
+
+def master(files: KernelFiles, interface: str) -> str:
+    """Return the bond or bridge that an interface is part of, or ""."""
+    return link_target(files, f"{_CLASS}/net/{interface}/master")
+
+
+def _owners(files: KernelFiles, kind: str, name: str) -> tuple[str, ...]:
+    """Return the function below whose directory a class device is; none for a virtual one."""
+    try:
+        target = files.link(f"{_CLASS}/{kind}/{name}")
+    except OSError:
+        return ()  # it is gone, or it is no device (bonding_masters)
+    return tuple(_ADDRESS.findall(f"{target}/")[-1:])
+
+
+# -- storage
+
+
+def _storage_uses(files: KernelFiles, pci: str) -> Iterator[str]:
+    blocks = _blocks(files, pci)
+    if not blocks:
+        return
+    if hidden := hidden_processes(files):
+        yield f"the file systems on {', '.join(sorted(blocks))} are not known: {hidden}"
+        return
+    for block in sorted(blocks):
+        users = list_names(files, f"{_CLASS}/block/{block}/holders")
+        yield from (f"{user} uses {block}" for user in sorted(users))
+    for device, point in _mounts(files):
+        if device in blocks:
+            yield f"{device} is mounted on {point}"
+    for row in (read_optional(files, "/proc/swaps") or "").splitlines()[1:]:
+        if (device := row.split(" ")[0].split("\t")[0].removeprefix("/dev/")) in blocks:
+            yield f"{device} is swap space"
+
+
+def _blocks(files: KernelFiles, pci: str) -> frozenset[str]:
+    """Return the block devices on a function, with their partitions."""
+    controllers = {name for name in list_names(files, f"{_CLASS}/nvme") if pci in _owners(files, "nvme", name)}
+    found = set()
+    for name in list_names(files, f"{_CLASS}/block"):
+        if pci in _owners(files, "block", name):
+            found.add(name)
+        elif controllers:
+            # With native multipath, the disk belongs to a subsystem, which names its controllers.
+            subsystem = _SUBSYSTEM.search(files.link(f"{_CLASS}/block/{name}"))
+            if subsystem and not controllers.isdisjoint(
+                list_names(files, f"{_CLASS}/nvme-subsystem/{subsystem.group(1)}")
+            ):
+                found.add(name)
+    return frozenset(found)
+
+
+def _mounts(files: KernelFiles) -> Iterator[tuple[str, str]]:
+    """Yield the block device and the mount point of each mount of the host. Raises OSError."""
+    for row in files.read(f"{_INIT}/mountinfo").splitlines():
+        words, _, rest = row.partition(" - ")
+        source = rest.split(" ")[1] if rest.count(" ") else ""
+        if source.startswith("/dev/"):
+            point = _OCTAL.sub(lambda code: chr(int(code.group(1), 8)), words.split(" ")[4])
+            yield source.removeprefix("/dev/"), point
+
+
+# -- network
+
+
+def _network_uses(files: KernelFiles, pci: str, node_addresses: Collection[str]) -> Iterator[str]:
+    own = interfaces(files).get(pci, ())
+    if not own:
+        return
+    needed = dict(_needed_interfaces(files, node_addresses))
+    for name in own:
+        folder = f"{_CLASS}/net/{name}"
+        uppers = sorted(n.removeprefix("upper_") for n in list_names(files, folder) if n.startswith("upper_"))
+        above = list(dict.fromkeys([*filter(None, [master(files, name)]), *uppers]))
+        yield from (f"its interface {name} is part of {each}" for each in above)
+        if name in needed:
+            yield f"its interface {name} has {needed[name]}"
+
+
+def _needed_interfaces(files: KernelFiles, node_addresses: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the interfaces that the node cannot lose, with the reason. Raises OSError."""
+    wanted = [ipaddress.ip_address(text) for text in node_addresses]
+    for row in files.read(f"{_INIT}/net/route").splitlines()[1:]:
+        name, destination, _, *rest = row.split()
+        network = ipaddress.ip_network(f"{_ipv4(destination)}/{_ipv4(rest[4])}", strict=False)
+        if not network.prefixlen:
+            yield name, "the default route"
+            continue
+        yield from ((name, f"the node's address {each}") for each in wanted if each.version == 4 and each in network)
+    for row in (read_optional(files, f"{_INIT}/net/ipv6_route") or "").splitlines():
+        words = row.split()
+        if words[:2] == ["0" * 32, "00"] and words[-1] != "lo":
+            yield words[-1], "the default route"
+    for row in (read_optional(files, f"{_INIT}/net/if_inet6") or "").splitlines():
+        words = row.split()
+        here = ipaddress.ip_address(int(words[0], 16).to_bytes(16, "big"))
+        if here in wanted:
+            yield words[-1], f"the node's address {here}"
+
+
+def _ipv4(word: str) -> str:
+    """Return an address of ``/proc/net/route``, which is in the byte order of the host (little-endian)."""
+    return str(ipaddress.IPv4Address(struct.pack("<I", int(word, 16))))

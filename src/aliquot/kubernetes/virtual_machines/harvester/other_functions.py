@@ -1,0 +1,99 @@
+"""PCI functions other than GPUs on a node whose agent serves all devices: network cards, disks, controllers.
+
+Each is claimed and bound by itself. GPUs, the rest of their boards and their virtual functions are decided elsewhere
+(``gpu_decision``): they have states that a binding would destroy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from aliquot.core.model.pci import PciFunction
+from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDeviceClaim, passes_through
+from aliquot.kubernetes.kinds.harvester_names import CLAIM_FINALIZER, DRIVER_ANNOTATION, object_name
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects, Result
+from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
+
+_HARVESTER_UPLINKS = ("-bo", "-br")
+"""How Harvester's network controller ends the names of its bonds and bridges (``mgmt-bo``, ``mgmt-br``)."""
+_NETWORK = "02"
+
+
+class FunctionBinding(msgspec.Struct, frozen=True):
+    """A change of the driver of a function."""
+
+    address: str
+    on: bool
+    """True to bind it to vfio-pci, False to give it back to its driver."""
+    driver: str = ""
+    """The driver to give it back to; "" for any that accepts it."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies the change. A failed attempt says nothing about one with another digest."""
+        return f"bind {self.address}" if self.on else f"release {self.address} to {self.driver}"
+
+
+def other_functions(view: NodeView) -> dict[str, PciFunction]:
+    """Return these functions by address; none unless the agent serves all devices."""
+    if not view.all_devices:
+        return {}
+    gpus = {f.address for f in view.functions if f.gpu}
+    boards = {(NVIDIA, _slot(address)) for address in gpus}
+    return {
+        f.address: f
+        for f in view.functions
+        if f.address not in gpus and f.physfn not in gpus and (f.vendor_id, _slot(f.address)) not in boards
+    }
+
+
+def is_listed(function: PciFunction) -> bool:
+    """Report whether a function gets a PCIDevice, as with pcidevices: not those of Harvester's own networks, and not
+    network cards whose virtual functions are in use.
+    """
+    is_shared = function.class_id.startswith(_NETWORK) and bool(function.virtual)
+    return not (is_shared or function.uplink.endswith(_HARVESTER_UPLINKS))
+
+
+def bindings(view: NodeView, objects: Objects) -> Iterator[FunctionBinding]:
+    """Yield the changes that the claims of these functions need now, by the names of the claims."""
+    functions = other_functions(view)
+    for name, claim in sorted(objects.claims.items()):
+        function = functions.get(claim.spec.address)
+        if function is None or not is_own(view, claim):
+            continue
+        bound = function.driver == VFIO
+        if claim.metadata.deletion_timestamp is None:
+            if not bound:
+                yield FunctionBinding(function.address, True)
+        elif bound and CLAIM_FINALIZER in claim.metadata.finalizers:
+            device = objects.functions.get(name)
+            first = device.metadata.annotations.get(DRIVER_ANNOTATION, "") if device is not None else ""
+            driver = next((d for d in (claim.status.kernel_driver_to_unbind, first) if d not in ("", VFIO)), "")
+            yield FunctionBinding(function.address, False, driver)
+
+
+def is_own(view: NodeView, claim: PCIDeviceClaim) -> bool:
+    """Report whether a claim passes a function of this node through, and has the function's name."""
+    named = claim.name == object_name(view.node, claim.spec.address)
+    return named and claim.spec.node_name == view.node and passes_through(claim)
+
+
+def binding_state(function: PciFunction, claim: PCIDeviceClaim, results: Mapping[str, Result]) -> ConditionState:
+    """Return the state of a claim on such a function. ``results`` are those of the last attempts, by address."""
+    leaving = claim.metadata.deletion_timestamp is not None
+    if function.driver == VFIO and not leaving:
+        return "True", ObjectVerdict("PassedThrough", f"{function.address} is passed through")
+    result = results.get(function.address)
+    if result is not None and not result.ok:
+        return "False", ObjectVerdict(result.reason, result.message)
+    text = f"{function.address} is being {'taken back' if leaving else 'passed through'}"
+    return "False", ObjectVerdict(PENDING, text)
+
+
+def _slot(address: str) -> str:
+    return address.rpartition(".")[0]

@@ -1,0 +1,92 @@
+"""What the simulated kernel shows of devices of other vendors: network interfaces, disks, mounts, swap and routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.sim.kernel import pci
+from aliquot.sim.kernel.tree_entries import Dir, Entry, SymbolicLink, folder, text, up
+from aliquot.sim.node import SimNode
+from aliquot.sim.state import GpuState, NeighbourState
+
+_SECTORS = "8"
+_ROUTES = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+_NET_DEPTH = 6
+"""The depth of a network interface's directory below /sys: devices/pciDDDD:BB/PORT/ADDRESS/net/NAME."""
+
+
+def entries(node: SimNode, gpu: GpuState, state: NeighbourState) -> dict[str, Entry]:
+    """Return what the directory of a function has besides the entries of every function."""
+    found: dict[str, Entry] = {}
+    if state.physfn:
+        found["physfn"] = up(1, state.physfn)
+    virtual = [pci.neighbour_address(gpu, each) for each in gpu.others if each.physfn and each.physfn == state.address]
+    if state.total:
+        found |= {"sriov_totalvfs": text(f"{state.total}\n"), "sriov_numvfs": text(f"{len(virtual)}\n")}
+        found |= {f"virtfn{number}": up(1, address) for number, address in enumerate(virtual)}
+    if state.driver != state.native:
+        return found
+    if state.interface:
+        master: dict[str, Entry] = {}
+        if state.master:
+            target = f"devices/virtual/net/{state.master}"
+            master = {name: up(_NET_DEPTH, target) for name in ("master", f"upper_{state.master}")}
+        found["net"] = folder({state.interface: folder(master)})
+    if state.blocks:
+        disk, *partitions = state.blocks
+        parts: dict[str, Entry] = {name: _block(node, name, {}) for name in partitions}
+        found["block"] = folder({disk: _block(node, disk, parts)})
+    return found
+
+
+def _block(node: SimNode, name: str, parts: dict[str, Entry]) -> Dir:
+    holders = [holder for held, holder in node.state.block_holders.items() if held == name]
+    links: dict[str, Entry] = {each: SymbolicLink(f"/sys/devices/virtual/block/{each}") for each in holders}
+    return folder({"size": text(_SECTORS), "holders": folder(links), **parts})
+
+
+def classes(node: SimNode) -> dict[str, Entry]:
+    """Return the directories of /sys/class."""
+    blocks: dict[str, Entry] = {}
+    interfaces: dict[str, Entry] = {"lo": up(2, "devices/virtual/net/lo")}
+    for where, state in _with_driver(node):
+        for name in state.blocks:
+            path = state.blocks[0] if name == state.blocks[0] else f"{state.blocks[0]}/{name}"
+            blocks[name] = up(2, f"{where}/block/{path}")
+        if state.interface:
+            interfaces[state.interface] = up(2, f"{where}/net/{state.interface}")
+    return {"block": folder(blocks), "net": folder(interfaces)}
+
+
+def _with_driver(node: SimNode) -> Iterator[tuple[str, NeighbourState]]:
+    for gpu in node.gpus:
+        for state in gpu.state.others:
+            if state.driver == state.native:
+                yield pci.device_folder(gpu.state, pci.neighbour_address(gpu.state, state)), state
+
+
+def init_process(node: SimNode) -> Dir:
+    """Return the /proc directory of the host's first process, by which the host's mounts and routes are read."""
+    mounts = "".join(
+        f"{30 + number} 1 8:{number} / {point} rw,relatime shared:1 - ext4 /dev/{device} rw\n"
+        for number, (device, point) in enumerate(node.state.mounts.items())
+        if point != "swap"
+    )
+    routes = f"{node.state.route}\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n" if node.state.route else ""
+    if node.state.route:
+        routes += f"{node.state.route}\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+    return folder(
+        {
+            "comm": text("systemd\n"),
+            "cmdline": text("/sbin/init\0"),
+            "fd": folder({}),
+            "mountinfo": text(mounts),
+            "net": folder({"route": text(_ROUTES + routes), "ipv6_route": text(""), "if_inet6": text("")}),
+        }
+    )
+
+
+def swaps(node: SimNode) -> Entry:
+    """Return /proc/swaps."""
+    rows = [f"/dev/{device} partition 8388604 0 -2\n" for device, point in node.state.mounts.items() if point == "swap"]
+    return text("Filename Type Size Used Priority\n" + "".join(rows))

@@ -1,0 +1,129 @@
+"""A function that the host itself needs is never taken from it; the refusal names the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import InUseError
+from aliquot.hardware.kernel.bus_scan import scan
+from aliquot.hardware.kernel.function_binding import bind_function, release_function
+from aliquot.hardware.kernel.function_users import host_uses
+from aliquot.hardware.kernel_files import RealFiles
+from support.simnodes import Node
+from unit.core.engine.memory import CountingClock
+
+HBA, UPLINK, NIC, NVME = "0000:03:00.0", "0000:04:00.0", "0000:04:00.1", "0000:05:00.0"
+SRIOV, VF, USB = "0000:06:00.0", "0000:06:00.2", "0000:02:00.0"
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node("a2:host:bus08")
+
+
+def driver(node: Node, address: str) -> str:
+    return next(f.driver for f in scan(node.files, everything=True) if f.address == address)
+
+
+def change(node: Node, **fields: object) -> None:
+    for name, value in fields.items():
+        setattr(node.backend.memory.node.state, name, value)
+    node.backend.memory.node.files_changed()
+
+
+@pytest.mark.parametrize(
+    ("address", "phrase"),
+    [
+        (HBA, "sda2 is mounted on /"),
+        (HBA, "sda1 is mounted on /boot"),
+        (HBA, "sda3 is swap space"),
+        (UPLINK, "its interface eno49 is part of mgmt-bo"),
+        (SRIOV, "it has 1 virtual functions"),
+    ],
+)
+def test_what_the_host_needs_is_refused_with_its_user(node: Node, address: str, phrase: str) -> None:
+    before = driver(node, address)
+    with pytest.raises(InUseError) as refused:
+        bind_function(node.files, CountingClock(), address, ())
+    assert phrase in refused.value.brief
+    assert driver(node, address) == before != "vfio-pci"
+
+
+@pytest.mark.parametrize("address", [NIC, NVME, VF, USB])
+def test_a_free_function_goes_to_vfio_and_back_to_its_driver(node: Node, address: str) -> None:
+    first = driver(node, address)
+    bind_function(node.files, CountingClock(), address, ())
+    assert driver(node, address) == "vfio-pci"
+    release_function(node.files, address, first)
+    assert driver(node, address) == first
+    assert node.files.read(f"/sys/bus/pci/devices/{address}/driver_override") == "(null)"
+
+
+def test_a_driver_that_is_not_loaded_any_more_does_not_keep_a_function_from_going_back(node: Node) -> None:
+    bind_function(node.files, CountingClock(), NIC, ())
+    release_function(node.files, NIC, "out-of-tree")
+    assert driver(node, NIC) == "ixgbe"
+
+
+def test_the_card_with_the_nodes_address_or_the_default_route_stays(node: Node) -> None:
+    assert host_uses(node.files, NIC) == ()
+    change(node, route="eno50")
+    assert host_uses(node.files, NIC) == ("its interface eno50 has the default route",)
+    both = host_uses(node.files, NIC, ("192.168.1.7", "fd00::7"))
+    assert both == ("its interface eno50 has the node's address 192.168.1.7",)
+    assert host_uses(node.files, NIC, ("10.0.0.1",)) == ("its interface eno50 has the default route",)
+
+
+def test_a_disk_below_a_volume_is_in_use_without_a_mount(node: Node) -> None:
+    change(node, block_holders={"nvme0n1p1": "dm-3"})
+    assert host_uses(node.files, NVME) == ("dm-3 uses nvme0n1p1",)
+
+
+def made(root: Path, files: dict[str, str], links: dict[str, str]) -> RealFiles:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name, target in links.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(target)
+    return RealFiles(str(root))
+
+
+MULTIPATH = {
+    "sys/class/nvme/nvme3": "../../devices/pci0000:00/0000:00:01.0/0000:05:00.0/nvme/nvme3",
+    "sys/class/block/nvme2n1": "../../devices/virtual/nvme-subsystem/nvme-subsys2/nvme2n1",
+    "sys/class/nvme-subsystem/nvme-subsys2/nvme3": "../../../pci0000:00/0000:00:01.0/0000:05:00.0/nvme/nvme3",
+}
+
+
+def test_a_disk_of_a_multipath_subsystem_belongs_to_its_controllers(tmp_path: Path) -> None:
+    mounts = "25 1 259:1 / /var/lib/longhorn\\040data rw - ext4 /dev/nvme2n1 rw\n"
+    files = made(tmp_path, {"proc/1/mountinfo": mounts}, MULTIPATH)
+    assert host_uses(files, NVME) == ("nvme2n1 is mounted on /var/lib/longhorn data",)
+    assert host_uses(files, HBA) == ()
+
+
+def test_mounts_that_cannot_be_seen_count_as_a_use(tmp_path: Path) -> None:
+    links = {**MULTIPATH, "proc/self/ns/pid": "pid:[4026532000]"}
+    (phrase,) = host_uses(made(tmp_path, {}, links), NVME)
+    assert "are not known: processes of the host are hidden" in phrase
+
+
+def test_an_ipv6_address_and_default_route_count_too(tmp_path: Path) -> None:
+    zero = "0" * 32
+    files = {
+        "proc/1/net/route": "Iface\tDestination\n",
+        "proc/1/net/ipv6_route": f"{zero} 00 {zero} 00 {zero} 00000400 00000001 00000000 00000003     eth9\n",
+        "proc/1/net/if_inet6": "fd000000000000000000000000000007 02 40 00 80     eth8\n",
+    }
+    device = "../../devices/pci0000:00/0000:00:01.0/{}/net/{}"
+    links = {
+        "sys/class/net/eth8": device.format(NIC, "eth8"),
+        "sys/class/net/eth9": device.format(UPLINK, "eth9"),
+    }
+    found = made(tmp_path, files, links)
+    assert host_uses(found, UPLINK) == ("its interface eth9 has the default route",)
+    assert host_uses(found, NIC) == ()
+    assert host_uses(found, NIC, ("fd00::7",)) == ("its interface eth8 has the node's address fd00::7",)
