@@ -20,11 +20,10 @@ from aliquot.kubernetes.gpu.device_resources import Delivery, DeviceResource, Re
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import busy_peers
 
 VFIO_PCI = "vfio-pci"
 CONTROL = "/dev/vfio/vfio"
-_HARMLESS = ("", VFIO_PCI, "pci-stub", "pcieport")
-"""Drivers that do not keep VFIO from using the rest of an IOMMU group (Linux, drivers/vfio)."""
 
 
 class _OfferedDevice(msgspec.Struct, frozen=True):
@@ -194,8 +193,7 @@ def _passthrough_problem(view: NodeView, function: PciFunction) -> str:
         return "it has no IOMMU group: check that the IOMMU is on"
     if function.driver != VFIO_PCI:
         return f"its driver is {function.driver or 'none'}, not {VFIO_PCI}"
-    others = [f for f in view.functions if f.iommu_group == function.iommu_group and f.driver not in _HARMLESS]
-    busy = ", ".join(f"{other.address} ({other.driver})" for other in others)
+    busy = ", ".join(f"{other.address} ({other.driver})" for other in busy_peers(view, function))
     return f"other drivers use its IOMMU group: {busy}" if busy else ""
 
 

@@ -16,11 +16,13 @@ from aliquot.kubernetes.kinds.harvester_names import CLAIM_FINALIZER, DRIVER_ANN
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO
-from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict, join_names
 
 _HARVESTER_UPLINKS = ("-bo", "-br")
 """How Harvester's network controller ends the names of its bonds and bridges (``mgmt-bo``, ``mgmt-br``)."""
 _NETWORK = "02"
+_HARMLESS = ("", VFIO, "pci-stub", "pcieport")
+"""Drivers that do not keep VFIO from using the rest of an IOMMU group (Linux, drivers/vfio)."""
 
 
 class FunctionBinding(msgspec.Struct, frozen=True):
@@ -83,11 +85,26 @@ def is_own(view: NodeView, claim: PCIDeviceClaim) -> bool:
     return named and claim.spec.node_name == view.node and passes_through(claim)
 
 
-def binding_state(function: PciFunction, claim: PCIDeviceClaim, results: Mapping[str, Result]) -> ConditionState:
+def busy_peers(view: NodeView, function: PciFunction) -> tuple[PciFunction, ...]:
+    """Return the members of a function's IOMMU group whose drivers keep VFIO from giving the group to a VM."""
+    group = function.iommu_group
+    members = [f for f in view.functions if f.iommu_group == group] if group is not None else []
+    return tuple(f for f in members if f.driver not in _HARMLESS)
+
+
+def binding_state(
+    view: NodeView, function: PciFunction, claim: PCIDeviceClaim, results: Mapping[str, Result]
+) -> ConditionState:
     """Return the state of a claim on such a function. ``results`` are those of the last attempts, by address."""
     leaving = claim.metadata.deletion_timestamp is not None
     if function.driver == VFIO and not leaving:
-        return "True", ObjectVerdict("PassedThrough", f"{function.address} is passed through")
+        peers = busy_peers(view, function)
+        if not peers:
+            return "True", ObjectVerdict("PassedThrough", f"{function.address} is passed through")
+        names = join_names(f"{peer.address} ({peer.driver})" for peer in peers)
+        text = f"{function.address} is bound, but no VM can have it: it shares its IOMMU group with {names}"
+        step = f"claim these too; see kubectl get pcidevice {object_name(view.node, peers[0].address)}"
+        return "False", ObjectVerdict("IommuGroup", text, step)
     result = results.get(function.address)
     if result is not None and not result.ok:
         return "False", ObjectVerdict(result.reason, result.message)

@@ -129,7 +129,7 @@ def claim_drafts(
         elif outcome is not None:
             state = _gpu_state(outcome)
         elif function.address in others:
-            state = binding_state(function, claim, results)
+            state = binding_state(view, function, claim, results)
         else:
             state = _board_function_state(view, function, [each.physical_gpu for each in found.values()])
         driver = function.driver if function is not None and state[1].reason != MISNAMED else ""

@@ -149,6 +149,21 @@ def test_a_card_in_the_group_of_a_gpu_is_claimed_first(tmp_path: Path) -> None:
     assert (driver(one, "0000:08:00.1"), driver(one, GPU)) == ("vfio-pci", "vfio-pci")
 
 
+def test_a_group_that_is_claimed_in_part_names_the_rest(one: One) -> None:
+    others = one.node.backend.memory.node.gpus[0].state.others
+    first, second = (each for each in others if each.address in (NIC, NVME))
+    second.group = first.group
+    one.node.backend.memory.node.files_changed()
+    claim(one.settle(), NIC)
+    body = one.store.get("PCIDeviceClaim", one.name_of(NIC))
+    assert ready(body) == ("False", "IommuGroup")
+    assert f"{NVME} (nvme)" in message(body)
+    assert resources(one)[CARD_RESOURCE] == []
+    claim(one, NVME)
+    assert ready(one.store.get("PCIDeviceClaim", one.name_of(NIC))) == ("True", "PassedThrough")
+    assert resources(one)[CARD_RESOURCE] == [NIC]
+
+
 def test_without_pooling_a_card_is_a_resource_of_its_own(one: One) -> None:
     claim(one, NIC, disableResourcePooling=True)
     name = one.name_of(NIC)
