@@ -31,6 +31,7 @@ CAPACITY = (
     "tests/unit/kubernetes/virtual_machines/controller/test_capacity_pages.py",
     *ADMISSION,
 )
+FUNCTION_USERS = ("tests/unit/hardware/kernel/test_function_users.py",)
 SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
 POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
@@ -1396,6 +1397,55 @@ MUTANTS = {
         "quantity.value > 0",
         "quantity.value >= 0",
         DRA_CHECK,
+    ),
+    "host-mounts": Mutant(
+        "a disk with the host's file systems may be passed through",
+        "hardware/kernel/function_users.py",
+        "        if device in blocks:\n            yield f",
+        "        if not device:\n            yield f",
+        FUNCTION_USERS,
+    ),
+    "host-uplinks": Mutant(
+        "the card of the host's bond may be passed through",
+        "hardware/kernel/function_users.py",
+        '        yield from (f"its interface {name} is part of {each}" for each in above)',
+        "        yield from ()",
+        FUNCTION_USERS,
+    ),
+    "host-multipath": Mutant(
+        "a disk of an NVMe subsystem counts as no controller's",
+        "hardware/kernel/function_users.py",
+        "        elif controllers:",
+        "        elif not controllers:",
+        FUNCTION_USERS,
+    ),
+    "function-override": Mutant(
+        "a function keeps the override of vfio-pci, so pcidevices cannot give it back",
+        "hardware/kernel/function_binding.py",
+        '        files.write(bus.attribute(pci, "driver_override"), "\\n")',
+        "        pass",
+        (f"{OBJECTS[0]}/test_all_devices_moves.py",),
+    ),
+    "function-boards": Mutant(
+        "a GPU is bound like a network card, beside its instances and vGPUs",
+        f"{HARVESTER}/other_functions.py",
+        "(f.vendor_id, _slot(f.address)) not in boards)",
+        "f.address not in boards)",
+        (f"{OBJECTS[0]}/test_all_devices.py", *OBJECTS),
+    ),
+    "function-uplinks": Mutant(
+        "the cards of Harvester's own networks are listed",
+        f"{HARVESTER}/other_functions.py",
+        "    return not (is_shared or function.uplink.endswith(_HARVESTER_UPLINKS))",
+        "    return not is_shared",
+        (f"{OBJECTS[0]}/test_all_devices.py",),
+    ),
+    "function-driver": Mutant(
+        "a function goes back to any driver, not to the recorded one",
+        f"{HARVESTER}/other_functions.py",
+        'if d not in ("", VFIO)), "")',
+        'if d in ("", VFIO)), "")',
+        (f"{OBJECTS[0]}/test_all_devices.py",),
     ),
 }
 

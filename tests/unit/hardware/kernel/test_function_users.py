@@ -42,6 +42,7 @@ def change(node: Node, **fields: object) -> None:
         (UPLINK, "its interface eno49 is part of mgmt-bo"),
         (SRIOV, "it has 1 virtual functions"),
     ],
+    ids=["root", "boot", "swap", "uplink", "functions"],
 )
 def test_what_the_host_needs_is_refused_with_its_user(node: Node, address: str, phrase: str) -> None:
     before = driver(node, address)

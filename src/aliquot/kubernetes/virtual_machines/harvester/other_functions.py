@@ -46,11 +46,8 @@ def other_functions(view: NodeView) -> dict[str, PciFunction]:
         return {}
     gpus = {f.address for f in view.functions if f.gpu}
     boards = {(NVIDIA, _slot(address)) for address in gpus}
-    return {
-        f.address: f
-        for f in view.functions
-        if f.address not in gpus and f.physfn not in gpus and (f.vendor_id, _slot(f.address)) not in boards
-    }
+    found = (f for f in view.functions if f.physfn not in gpus and (f.vendor_id, _slot(f.address)) not in boards)
+    return {f.address: f for f in found}
 
 
 def is_listed(function: PciFunction) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aliquot.kubernetes.kinds.harvester_names import pci_resource
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import offer
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import other_functions
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, message, ready
 from unit.kubernetes.virtual_machines.harvester.test_claim_objects import FINALIZER, claim, driver, release
 
@@ -37,6 +39,15 @@ def test_every_function_is_listed_but_bridges_and_what_the_networks_need(one: On
 
 def test_without_the_option_only_nvidias_functions_are_listed(tmp_path: Path) -> None:
     assert listed(One("a2:mdev:host", tmp_path, "n", GPU).settle()) == [GPU]
+
+
+def test_a_gpu_its_board_and_its_virtual_functions_are_decided_elsewhere(one: One) -> None:
+    one.kubectl("SRIOVGPUDevice", one.name_of(GPU), enabled=True)
+    view = one.view()
+    audio = replace(next(f for f in view.functions if f.gpu), address="0000:08:00.1", gpu=False, class_id="0403")
+    switch = replace(audio, address="0000:0a:00.0", class_id="0680")
+    found = other_functions(replace(view, functions=(*view.functions, audio, switch)))
+    assert list(found) == [USB, HBA, UPLINK, NIC, NVME, CARD, VF, switch.address]
 
 
 def test_an_object_has_the_fields_of_pcidevices(one: One) -> None:
@@ -82,6 +93,7 @@ def test_a_function_is_passed_through_and_taken_back(one: One, address: str) -> 
 @pytest.mark.parametrize(
     ("address", "user"),
     [(HBA, "sda2 is mounted on /"), (UPLINK, "eno49 is part of mgmt-bo"), (CARD, "it has 1 virtual functions")],
+    ids=["root", "uplink", "functions"],
 )
 def test_what_the_host_needs_stays_and_the_claim_names_the_user(one: One, address: str, user: str) -> None:
     first = driver(one, address)
