@@ -1,7 +1,7 @@
 """The devices of other vendors in a simulated server, and what the host does with them.
 
-Ids, drivers and interface names are those of the server in pcidevices' own test snapshot (an HPE ProLiant: harvester/
-pcidevices, tests/snapshots), with an NVMe disk and an SR-IOV network card added.
+Ids, drivers and interface names are those of the server in pcidevices' own test snapshot, an HPE ProLiant
+(harvester/pcidevices, tests/snapshots). An NVMe disk and an SR-IOV network card are added.
 """
 
 from __future__ import annotations

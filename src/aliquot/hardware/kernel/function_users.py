@@ -1,4 +1,4 @@
-"""What the host itself does with a PCI function of any vendor: file systems, swap, and its network.
+"""Uses of a PCI function by the host itself: file systems, swap, and its network.
 
 Passing such a function through would take the host's own disk or network away. The mounts and routes are those of the
 host's first process: this process may be in a container.
@@ -53,7 +53,7 @@ def _owners(files: KernelFiles, kind: str, name: str) -> tuple[str, ...]:
     try:
         target = files.link(f"{_CLASS}/{kind}/{name}")
     except OSError:
-        return ()  # it is gone, or it is no device (bonding_masters)
+        return ()  # it is gone, or it is not a device (bonding_masters)
     return tuple(_ADDRESS.findall(f"{target}/")[-1:])
 
 

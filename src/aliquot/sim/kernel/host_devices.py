@@ -1,4 +1,4 @@
-"""What the simulated kernel shows of devices of other vendors: network interfaces, disks, mounts, swap and routes."""
+"""The files of devices of other vendors in the simulated kernel: network interfaces, disks, mounts, swap and routes."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pytest
 from aliquot.errors import HardwareError
 from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.hardware.kernel.pci_ids import PciNames, pci_names
+from aliquot.hardware.kernel_files import RealFiles
 from aliquot.kubernetes.kinds.harvester_names import pci_resource
 from system.sim.kernel_setup import Kernel
 
@@ -129,3 +130,20 @@ def test_the_machines_database_counts_and_the_excerpt_has_what_it_lacks(tmp_path
     assert names.subclass("0302") == "3D controller"
     assert (names.subclass("03ff"), names.subclass("ff00")) == ("Display controller", "")
     assert (names.vendor("ffff"), names.product("ffff", "0001"), names.product("10de", "ffff")) == ("", "", "")
+
+
+def test_a_scan_of_everything_lists_what_pcidevices_lists(tmp_path: Path) -> None:
+    """The server of pcidevices' own snapshot test: 225 functions, of which 26 are bridges that it skips."""
+    rows = [line.split() for line in Path(__file__).with_name("proliant.txt").read_text().splitlines()]
+    for address, vendor, device, class_id, *driver in rows:
+        folder = tmp_path / "sys/bus/pci/devices" / address
+        folder.mkdir(parents=True)
+        for name, value in (("vendor", vendor), ("device", device), ("class", class_id)):
+            (folder / name).write_text(f"0x{value}\n")
+        for each in driver:
+            (folder / "driver").symlink_to(f"../../../bus/pci/drivers/{each}")
+    found = {f.address: f for f in scan(RealFiles(str(tmp_path)), everything=True)}
+    assert len(found) == len(rows) - 26 == 199
+    assert (found["0000:08:00.0"].vendor_id, found["0000:08:00.0"].gpu) == ("10de", True)
+    assert (found["0000:04:00.1"].driver, found["0000:03:00.0"].class_id) == ("ixgbe", "0104")
+    assert [f.address for f in scan(RealFiles(str(tmp_path)))] == ["0000:08:00.0"]

@@ -1,4 +1,4 @@
-"""How the agent keeps its device plugins from allocating a device while it changes the device."""
+"""The port by which the agent keeps its device plugins from allocating a device that it changes."""
 
 from __future__ import annotations
 

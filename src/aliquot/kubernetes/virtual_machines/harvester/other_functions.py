@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from aliquot.core.model.pci import PciFunction
+from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDeviceClaim, passes_through
 from aliquot.kubernetes.kinds.harvester_names import CLAIM_FINALIZER, DRIVER_ANNOTATION, object_name
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState
@@ -101,7 +102,7 @@ def binding_state(
         names = join_names(f"{peer.address} ({peer.driver})" for peer in peers)
         text = f"{function.address} is bound, but no VM can have it: it shares its IOMMU group with {names}"
         step = f"claim these too; see kubectl get pcidevice {object_name(view.node, peers[0].address)}"
-        return "False", ObjectVerdict("IommuGroup", text, step)
+        return "False", ObjectVerdict(reason_word("IOMMU_GROUP"), text, step)
     result = results.get(function.address)
     if result is not None and not result.ok:
         return "False", ObjectVerdict(result.reason, result.message)

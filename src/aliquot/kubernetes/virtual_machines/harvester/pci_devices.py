@@ -32,8 +32,9 @@ _BRIDGE = "0604"
 
 def drafts(view: NodeView, objects: Objects, owners: Mapping[str, GpuOutcome]) -> Iterator[Draft]:
     """Yield a PCIDevice for each listed function. ``owners`` are the GPUs by their virtual functions."""
+    others = other_functions(view)
     for function in _listed(view, objects):
-        yield _draft(view, objects, function, owners.get(function.address))
+        yield _draft(view, objects, function, owners.get(function.address), function.address in others)
 
 
 def _listed(view: NodeView, objects: Objects) -> Iterator[PciFunction]:
@@ -104,7 +105,9 @@ def vgpu_resource_for(outcome: GpuOutcome | None, address: str) -> str | None:
     return vgpu_resource(found.spec.type_name)
 
 
-def _draft(view: NodeView, objects: Objects, function: PciFunction, outcome: GpuOutcome | None) -> Draft:
+def _draft(
+    view: NodeView, objects: Objects, function: PciFunction, outcome: GpuOutcome | None, is_other: bool
+) -> Draft:
     name = object_name(view.node, function.address)
     found = objects.functions.get(name)
     parents = {PARENT_LABEL: outcome.physical_gpu.name} if outcome is not None else _parent_network(view, function)
@@ -113,7 +116,7 @@ def _draft(view: NodeView, objects: Objects, function: PciFunction, outcome: Gpu
     if function.driver and (found is None or DRIVER_ANNOTATION not in found.metadata.annotations):
         annotations[DRIVER_ANNOTATION] = function.driver
     previous = found.metadata.annotations.get(RESOURCE_ANNOTATION) if found is not None else None
-    if function.address in other_functions(view):
+    if is_other:
         resource: str | None = _other_resource(name, objects, function, previous or "")
     else:
         resource = vgpu_resource_for(outcome, function.address)

@@ -1,5 +1,6 @@
-"""Laws of the other vendors' functions on a node that moves between pcidevices and Aliquot: a hand-over changes no
-driver and no request, a VM keeps its devices, and the host keeps its own.
+"""Laws of the other vendors' functions on a node that moves between pcidevices and Aliquot.
+
+A hand-over changes no driver and no request. A VM keeps its devices, and the host keeps its own.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class History:
         self.one.reboot(self.boots)
 
     def _move(self) -> None:
-        """Hand the node over, in either direction. What we refused to bind is released before pcidevices takes it."""
+        """Give the node to the other controller. A claim that we refused is deleted before pcidevices serves it."""
         for address in (DISK, UPLINK):
             if self.ours and address in self.claimed():
                 self.one.store.delete("PCIDeviceClaim", self.one.name_of(address))
