@@ -58,6 +58,18 @@ def classes(node: SimNode) -> dict[str, Entry]:
     return {"block": folder(blocks), "net": folder(interfaces)}
 
 
+def virtual(node: SimNode) -> Dir:
+    """Return /sys/devices/virtual: interfaces and block devices that no function has."""
+    masters = {state.master for gpu in node.gpus for state in gpu.state.others if state.master}
+    holders = sorted(node.state.block_holders.values())
+    return folder(
+        {
+            "net": folder({name: folder({}) for name in ("lo", *sorted(masters))}),
+            "block": folder({name: folder({}) for name in holders}),
+        }
+    )
+
+
 def _with_driver(node: SimNode) -> Iterator[tuple[str, NeighbourState]]:
     for gpu in node.gpus:
         for state in gpu.state.others:

@@ -163,12 +163,12 @@ def _sys(node: SimNode) -> dict[str, Entry]:
 
 
 def _bridges(node: SimNode) -> dict[str, Entry]:
-    """Return ``/sys/devices``: a host bridge per PCI domain, with the root ports behind it."""
+    """Return ``/sys/devices``: a host bridge per PCI domain, with the root ports behind it, and virtual devices."""
     found: dict[str, dict[str, Entry]] = {}
     for gpu in node.gpus:
         bridge = found.setdefault(f"pci{gpu.state.pci[:4]}:00", {})
         bridge[pci.port_address(gpu.state)] = nodes.port(node, gpu)
-    return {name: folder(ports) for name, ports in found.items()}
+    return {"virtual": host_devices.virtual(node), **{name: folder(ports) for name, ports in found.items()}}
 
 
 def _pci_bus(node: SimNode) -> Dir:
