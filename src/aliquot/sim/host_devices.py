@@ -13,6 +13,7 @@ from aliquot.sim.state import NeighbourState
 MOUNTS: Final = {"sda1": "/boot", "sda2": "/", "sda3": "swap"}
 ROUTE: Final = "mgmt-br"
 """The bridge of Harvester's management network, whose bond has the first network card."""
+BUSES: Final = frozenset({2, 3, 4, 5, 6})
 _FIRST_GROUP = 60
 
 

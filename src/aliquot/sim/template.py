@@ -155,13 +155,18 @@ def build(name: str, template: str, boot_id: str, driver: str | None = None, lat
     buses = [default if spec.bus is None else spec.bus for spec, default in zip(wanted, usual, strict=True)]
     if twice := [bus for bus in buses if buses.count(bus) > 1]:
         raise UsageError(f"{plain!r}: two GPUs on PCI bus {twice[0]:02x}")
+    hosts = [index for index, spec in enumerate(wanted) if "host" in spec.flags]
+    if hosts and (taken := host_devices.BUSES.intersection(buses)):
+        text = f"{plain!r}: PCI bus {min(taken):02x} has devices of the host"
+        raise UsageError(text, next_step=f"choose another one: {plain.split(':')[0]}:host:bus08")
     gpus = []
     for index, (spec, bus) in enumerate(zip(wanted, buses, strict=True)):
         minor = _DGX_MINORS[index] if dgx else index
         gpus.append(_gpu(name, index, f"0000:{bus:02x}:00.0", minor, spec))
     iommu = not any("noiommu" in spec.flags for spec in wanted)
     made = NodeState(name, template, boot_id, gpus, version, latency, iommu=iommu)
-    if any(gpu.others for gpu in gpus):
+    if hosts:
+        gpus[hosts[0]].others = host_devices.functions()
         made.mounts, made.route = dict(host_devices.MOUNTS), host_devices.ROUTE
     return made
 
@@ -187,7 +192,6 @@ def _gpu(node: str, index: int, pci: str, minor: int, spec: TemplateGpu) -> GpuS
         host=next((h for h in HOSTS if h in spec.flags), ""),
         compute="compute" in spec.flags,
         neighbour=NeighbourState() if "grouped" in spec.flags else None,
-        others=host_devices.functions() if "host" in spec.flags else [],
     )
 
 

@@ -26,7 +26,15 @@ def everything(node: Kernel, path: str = "") -> Iterator[tuple[str, dict[str, ob
 
 @pytest.mark.parametrize(
     "template",
-    ["a2:mdev:grouped*2", "l40s:vfio", "tesla-t4:mdev:noiommu", "rtx-pro-6000:vfio,a30:vfio", "h100-pcie", "a30:guest"],
+    [
+        "a2:mdev:grouped*2",
+        "l40s:vfio",
+        "tesla-t4:mdev:noiommu",
+        "rtx-pro-6000:vfio,a30:vfio",
+        "h100-pcie",
+        "a30:guest",
+        "a2:mdev:host:bus08",
+    ],
 )
 def test_no_link_leads_nowhere_and_every_file_can_be_read(template: str) -> None:
     node = Kernel(template)

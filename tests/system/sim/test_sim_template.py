@@ -90,3 +90,10 @@ def test_close_matches_are_named() -> None:
         template_gpus("h100-80gb-hbm2")
     assert "h100-80gb-hbm3" in caught.value.details[0]
     assert caught.value.next_step == "aliquot sim start h100-80gb-hbm3"
+
+
+def test_the_hosts_own_devices_are_behind_one_gpu_and_share_no_bus() -> None:
+    state = build("n", "a2:host:bus08,a2:host:bus09", "b")
+    assert [len(gpu.others) for gpu in state.gpus] == [7, 0]
+    with pytest.raises(UsageError, match="PCI bus 02 has devices of the host"):
+        build("n", "a2:host*7", "b")
