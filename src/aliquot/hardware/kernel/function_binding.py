@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from aliquot.core.engine.ports import Clock
+from aliquot.core.engine.programs import DriverPrograms
 from aliquot.errors import BlockedError, InUseError
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel.errors import kernel_file_error
 from aliquot.hardware.kernel.function_users import host_uses
 from aliquot.hardware.kernel.vfio_binding import NoIommuError, bind_to_vfio, restore_drivers
 from aliquot.hardware.kernel_files import KernelFiles
+
+MODPROBE_S = 30.0
+
+
+def load_vfio(files: KernelFiles, programs: DriverPrograms) -> None:
+    """Load vfio-pci with the host's modprobe, unless it is loaded: without pcidevices nothing else does.
+
+    A failure shows when a function is bound.
+    """
+    if not files.exists(f"{bus.DRIVERS}/{bus.VFIO}"):
+        programs.run(("modprobe", bus.VFIO), MODPROBE_S)
 
 
 def bind_function(files: KernelFiles, clock: Clock, pci: str, node_addresses: Collection[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from aliquot.errors import InUseError
+from aliquot.core.engine.programs import ProgramResult
+from aliquot.errors import BlockedError, InUseError
 from aliquot.hardware.kernel.bus_scan import scan
-from aliquot.hardware.kernel.function_binding import bind_function, release_function
+from aliquot.hardware.kernel.function_binding import bind_function, load_vfio, release_function
 from aliquot.hardware.kernel.function_users import host_uses
 from aliquot.hardware.kernel_files import RealFiles
 from support.simnodes import Node
@@ -128,3 +130,35 @@ def test_an_ipv6_address_and_default_route_count_too(tmp_path: Path) -> None:
     assert host_uses(found, UPLINK) == ("its interface eth9 has the default route",)
     assert host_uses(found, NIC) == ()
     assert host_uses(found, NIC, ("fd00::7",)) == ("its interface eth8 has the node's address fd00::7",)
+
+
+class Modprobe:
+    """The host's programs. ``run`` loads the driver as modprobe does."""
+
+    location = "the test"
+
+    def __init__(self, drivers: Path) -> None:
+        self.drivers = drivers
+        self.commands: list[tuple[str, ...]] = []
+
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
+        self.commands.append(tuple(command))
+        (self.drivers / "vfio-pci").mkdir(parents=True)
+        return ProgramResult(0)
+
+
+def test_the_vfio_driver_is_loaded_once_where_nothing_else_does(tmp_path: Path) -> None:
+    files, programs = RealFiles(str(tmp_path)), Modprobe(tmp_path / "sys/bus/pci/drivers")
+    for _ in range(2):
+        load_vfio(files, programs)
+    assert programs.commands == [("modprobe", "vfio-pci")]
+
+
+def test_a_host_without_the_vfio_driver_says_how_to_load_it(tmp_path: Path) -> None:
+    group = {f"sys/bus/pci/devices/{NIC}/iommu_group": "../../../../kernel/iommu_groups/7"}
+    with pytest.raises(BlockedError, match="vfio-pci is not loaded") as refused:
+        bind_function(made(tmp_path, {}, group), CountingClock(), NIC, ())
+    assert (refused.value.code, refused.value.next_step) == (
+        "NO_VFIO",
+        "modprobe vfio-pci on the node; Aliquot then continues by itself",
+    )

@@ -17,9 +17,10 @@ from aliquot.foundation.callbacks import Report
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.threads import SystemClock
 from aliquot.hardware.kernel.bus_scan import scan
-from aliquot.hardware.kernel.function_binding import bind_function, release_function
+from aliquot.hardware.kernel.function_binding import bind_function, load_vfio, release_function
 from aliquot.hardware.kernel.pci import attribute
 from aliquot.hardware.kernel.sysfs import link_target
+from aliquot.hardware.programs import LocalPrograms
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.virtual_machines.agent.retry_state import error_reason
 from aliquot.kubernetes.virtual_machines.harvester.other_functions import FunctionBinding
@@ -65,7 +66,7 @@ class HostGpus:
 
     ``bus`` opens the kernel's files, ``connect`` opens the node through a driver access. Both run on worker threads.
     With ``names``, the names of all vendors' functions, all functions are observed; otherwise only NVIDIA's and their
-    IOMMU group peers.
+    IOMMU group peers. ``host_root`` is where the host's root directory is mounted.
     """
 
     def __init__(
@@ -74,9 +75,11 @@ class HostGpus:
         worker: GpuWorker,
         connect: Callable[[DriverPrograms | None], Connection],
         names: PciNames | None = None,
+        host_root: str = "",
     ) -> None:
         self.all_devices = names is not None
         self._names = names
+        self._programs = LocalPrograms(host_root, chroot=True)
         self._open_bus = bus
         self._worker = worker
         self._connect = connect
@@ -134,6 +137,7 @@ class HostGpus:
 
     def _bind(self, binding: FunctionBinding, node_addresses: Collection[str]) -> None:
         if binding.on:
+            load_vfio(self._bus(), self._programs)
             bind_function(self._bus(), SystemClock(), binding.address, node_addresses)
         else:
             release_function(self._bus(), binding.address, binding.driver)

@@ -52,7 +52,7 @@ class DevicesAgent:
         loop = context.loop
         self.informers = NodeDeviceInformers(context.api, shared.node, loop.wake)
         names = pci_names(system_databases(options.host_root)) if options.all_devices else None
-        self.gpus = HostGpus(self._bus, shared.hardware, shared.connect, names)
+        self.gpus = HostGpus(self._bus, shared.hardware, shared.connect, names, options.host_root)
         self.reporter = NodeStatusReporter(self.informers, reports_hangs=len(shared.roles) == 1)
         self.allocations = VmAllocationPublisher(
             context.api,

@@ -415,6 +415,22 @@ def test_a_claim_of_what_we_do_not_serve_passes_and_is_warned_about() -> None:
         )
 
 
+def test_a_claim_of_another_vendors_function_that_we_serve_is_judged() -> None:
+    """A function with our conditions is one of a node whose agent serves all devices."""
+    ready = {"type": "Ready", "status": "True", "reason": "Present"}
+    served = merged(NIC, status={"conditions": [ready], "iommuGroup": "62"})
+    nic, other = claim("0000:03:00.0"), merged(claim("0000:03:00.0"), spec={"address": "0000:04:00.0"})
+    held = machine("vm1", entry("n1-000003000", "intel.com/82599"), field="hostDevices")
+    assert messages("pcideviceclaims", None, nic, functions=[served]) == ""
+    assert "vm1" in messages("pcideviceclaims", nic, None, functions=[served], claims=[nic], vms=[held])
+    assert messages("pcideviceclaims", nic, other, functions=[served], claims=[nic])
+    no_group = merged(served, status={"iommuGroup": ""})
+    assert "has no IOMMU group" in messages("pcideviceclaims", None, nic, functions=[no_group])
+    ours = node(aliquot={"reason": "Working"})
+    found = judge(request("pcideviceclaims", None, nic), environment(functions=[served], nodes=[ours]))
+    assert found == AdmissionVerdict()
+
+
 def test_a_claim_without_a_pci_device_passes_and_is_warned_about() -> None:
     found = judge(request("pcideviceclaims", None, claim()), environment())
     assert found.allowed
