@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.kinds.kubevirt import PERMITTED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import (
     KubeVirtSettings,
@@ -203,3 +204,16 @@ def test_rows_that_are_no_rows_are_kept() -> None:
     server = Server(copy.deepcopy(odd), [A2_4Q])
     server.make([], [], [])
     assert server.devices == {"mediatedDevices": [None, "x", {}]}
+
+
+def test_another_vendors_function_that_we_serve_is_permitted_and_goes_with_its_claim() -> None:
+    server, address, resource = Server({"pciHostDevices": [GPU_UUID]}), "0000:04:00.1", "intel.com/82599ES"
+    theirs = function("n1", address, resource, "8086:10fb")
+    status = msgspec.structs.replace(theirs.status, conditions=(Condition("Ready", "True"),))
+    served = msgspec.structs.replace(theirs, status=status)
+    assert server.make([], [theirs], [claim("n1", address)]) == {}, "without our conditions it is not ours"
+    server.make([], [served], [claim("n1", address)])
+    entry = {"pciVendorSelector": "8086:10fb", "resourceName": resource, "externalResourceProvider": True}
+    assert server.devices == {"pciHostDevices": [GPU_UUID, entry]}
+    server.make([], [served], [])
+    assert server.devices == {"pciHostDevices": [GPU_UUID]}
