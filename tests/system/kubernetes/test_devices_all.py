@@ -95,3 +95,9 @@ def test_the_disk_of_the_host_is_refused(bed: tuple[VmCluster, DevicesAgent]) ->
     assert "sda2 is mounted on /" in agent.condition("pcideviceclaims", DISK)["message"]
     agent.until(lambda: "Held" in [event["reason"] for event in agent.reported(DISK)], "its event")
     assert driver(agent, DISK) == "hpsa"
+
+    # The attempts go on, with longer and longer pauses; the objects stay as they are.
+    agent.at_rest()
+    versions = agent.versions()
+    agent.at_rest()
+    assert agent.versions() == versions
