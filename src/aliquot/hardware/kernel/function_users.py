@@ -19,6 +19,8 @@ from aliquot.hardware.kernel_files import KernelFiles
 _CLASS = "/sys/class"
 _INIT = "/proc/1"
 _ADDRESS = re.compile(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/)")
+_USER_SPACE = ("uio_pci_generic", "igb_uio")
+"""Drivers through which programs such as SPDK (Longhorn's V2 data engine) use a disk or a card themselves."""
 _SUBSYSTEM = re.compile(r"/nvme-subsystem/([^/]+)/")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -31,7 +33,9 @@ def host_uses(files: KernelFiles, pci: str, node_addresses: Collection[str] = ()
     """
     count = len([name for name in list_names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn")])
     functions = (f"it has {count} virtual functions",) if count else ()
-    return (*functions, *_storage_uses(files, pci), *_network_uses(files, pci, node_addresses))
+    driver = bus.driver(files, pci)
+    programs = (f"{driver} gives it to a program of the host",) if driver in _USER_SPACE else ()
+    return (*functions, *programs, *_storage_uses(files, pci), *_network_uses(files, pci, node_addresses))
 
 
 def interfaces(files: KernelFiles) -> Mapping[str, tuple[str, ...]]:

@@ -108,6 +108,11 @@ def test_a_disk_of_a_multipath_subsystem_belongs_to_its_controllers(tmp_path: Pa
     assert host_uses(files, HBA) == ()
 
 
+def test_a_disk_that_a_program_drives_itself_is_in_use(tmp_path: Path) -> None:
+    links = {f"sys/bus/pci/devices/{NVME}/driver": "../../../../bus/pci/drivers/uio_pci_generic"}
+    assert host_uses(made(tmp_path, {}, links), NVME) == ("uio_pci_generic gives it to a program of the host",)
+
+
 def test_mounts_that_cannot_be_seen_count_as_a_use(tmp_path: Path) -> None:
     links = {**MULTIPATH, "proc/self/ns/pid": "pid:[4026532000]"}
     (phrase,) = host_uses(made(tmp_path, {}, links), NVME)
