@@ -35,7 +35,8 @@ def host_uses(files: KernelFiles, pci: str, node_addresses: Collection[str] = ()
     functions = (f"it has {count} virtual functions",) if count else ()
     driver = bus.driver(files, pci)
     programs = (f"{driver} gives it to a program of the host",) if driver in _USER_SPACE else ()
-    return (*functions, *programs, *_storage_uses(files, pci), *_network_uses(files, pci, node_addresses))
+    network = network_uses(files, interfaces(files).get(pci, ()), node_addresses)
+    return (*functions, *programs, *_storage_uses(files, pci), *network)
 
 
 def interfaces(files: KernelFiles) -> Mapping[str, tuple[str, ...]]:
@@ -112,8 +113,8 @@ def _mounts(files: KernelFiles) -> Iterator[tuple[str, str]]:
 # -- network
 
 
-def _network_uses(files: KernelFiles, pci: str, node_addresses: Collection[str]) -> Iterator[str]:
-    own = interfaces(files).get(pci, ())
+def network_uses(files: KernelFiles, own: Collection[str], node_addresses: Collection[str]) -> Iterator[str]:
+    """Yield what on the host needs the network interfaces ``own`` of a function, as phrases. Raises OSError."""
     if not own:
         return
     needed = dict(_needed_interfaces(files, node_addresses))
