@@ -93,6 +93,8 @@ class NeighbourState(msgspec.Struct):
     """Its IOMMU group, WHOLE for that of the GPU."""
     physfn: str = ""
     """Address of the physical function if this is a virtual function."""
+    temporary: bool = False
+    """Whether it was made after the boot, so that a reboot ends it."""
     total: int = 0
     """Largest possible number of virtual functions."""
     interface: str = ""
@@ -113,6 +115,23 @@ class VmState(msgspec.Struct):
     """The share of the GPU that it wants to keep busy through each vGPU, 0 to 1."""
     licensed: bool = True
     """Whether its guest has a license for its vGPUs."""
+
+
+class UsbState(msgspec.Struct):
+    """A USB device. ``vendor`` and ``id`` are four hex digits, ``klass`` the class of its interface."""
+
+    bus: int
+    number: int
+    vendor: str
+    id: str
+    product: str = ""
+    manufacturer: str = ""
+    klass: str = "08"
+
+    @property
+    def path(self) -> str:
+        """The device's file."""
+        return f"/dev/bus/usb/{self.bus:03}/{self.number:03}"
 
 
 class DynamicId(msgspec.Struct):
@@ -209,6 +228,9 @@ class NodeState(msgspec.Struct):
     """Block devices that use another one (``dm-0``), by the device that they use."""
     route: str = ""
     """The network interface of the default route."""
+    usb: list[UsbState] = []
+    usb_numbers: dict[str, int] = {}
+    """The last number that a device got, by bus."""
 
     @property
     def driver_major(self) -> int:

@@ -40,6 +40,7 @@ def run(args: Args) -> int:
         "mount": _mount,
         "umount": _umount,
         "vm": _vm,
+        "usb": _usb,
         "read": _read,
         "write": _write,
     }
@@ -200,6 +201,14 @@ def _vm(args: Args) -> int:
     pid = _node(args).start_vm(args.machine, *args.devices)
     sentence = f"virtual machine {args.machine} runs as process {pid}"
     return _emit(args, sentence, machine=args.machine, pid=pid, devices=args.devices)
+
+
+def _usb(args: Args) -> int:
+    if args.action == "unplug":
+        _node(args).unplug_usb(args.device)
+        return _emit(args, f"{args.device} is unplugged", device=args.device)
+    path = _node(args).plug_usb(args.device, args.product)
+    return _emit(args, f"{args.device} is plugged in as {path}", device=args.device, path=path)
 
 
 def _read(args: Args) -> int:

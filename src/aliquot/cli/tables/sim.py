@@ -200,6 +200,25 @@ SIM = CliCommand(
             ),
             examples=("aliquot sim vm start db 0000:01:00.4", "aliquot sim vm stop db"),
         ),
+        CliCommand(
+            "usb",
+            "plug a USB device in or out",
+            "commands.sim",
+            options=(
+                CommandOption(
+                    "action", help="plug or unplug", metavar="ACTION", choices=("plug", "unplug"), required=True
+                ),
+                CommandOption(
+                    "device",
+                    help="vendor and product id of the device to plug in, or the file of the one to unplug",
+                    metavar="IDS|FILE",
+                    required=True,
+                ),
+                CommandOption("--product", help="the name that the device reports", metavar="NAME", default=""),
+                *EVERYWHERE,
+            ),
+            examples=("aliquot sim usb plug 0951:1666", "aliquot sim usb unplug /dev/bus/usb/001/002"),
+        ),
         CliCommand("read", "read a file of the node's kernel", "commands.sim", options=(_PATH, *EVERYWHERE)),
         CliCommand(
             "write",

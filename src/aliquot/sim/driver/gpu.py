@@ -211,6 +211,7 @@ class SimGpu:
         self.state.functions = []
         if self.state.neighbour is not None:
             self.state.neighbour = NeighbourState()
+        self.state.others = [each for each in self.state.others if not each.temporary]
         for each in self.state.others:
             each.driver, each.override = each.native, ""
         self.restart()

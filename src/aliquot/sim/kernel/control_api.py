@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aliquot.sim.driver.gpu import SimGpu
-from aliquot.sim.kernel import devices, functions, pci, proc, rules, vms
+from aliquot.sim.kernel import devices, functions, pci, proc, rules, usb, vms
 from aliquot.sim.kernel import kernel_writes as writes
 from aliquot.sim.kernel.devices import SimPciFunction
 from aliquot.sim.kernel.kernel_writes import KernelWrite
@@ -173,6 +173,7 @@ def node_summary(node: SimNode) -> dict[str, object]:
     return {
         "host": proc.host(node),
         "iommu": node.state.iommu,
+        "usb": [each.path for each in node.state.usb],
         "vms": [{"pid": vm.pid, "name": vm.name, "devices": list(vm.devices)} for vm in node.state.vms],
     }
 
@@ -209,4 +210,6 @@ HANDLERS: dict[str, Callable[[SimNode, SimSession, Request], object]] = {
     "sriov-manage": _sriov_manage,
     "vm-start": _vm_start,
     "vm-stop": _vm_stop,
+    "usb-plug": usb.plug,
+    "usb-unplug": usb.unplug,
 }

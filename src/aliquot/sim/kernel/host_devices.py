@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 from aliquot.sim.kernel import pci
-from aliquot.sim.kernel.tree_entries import Dir, Entry, SymbolicLink, folder, text, up
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, SymbolicLink, WritableFile, folder, text, up
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import GpuState, NeighbourState
 
 _SECTORS = "8"
+_FIRST_NUMBER = 2
+"""The function number of a port's first virtual function."""
+_FIRST_GROUP = 60
 _ROUTES = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 _NET_DEPTH = 6
 """The depth of a network interface's directory below /sys: devices/pciDDDD:BB/PORT/ADDRESS/net/NAME."""
@@ -22,7 +27,12 @@ def entries(node: SimNode, gpu: GpuState, state: NeighbourState) -> dict[str, En
         found["physfn"] = up(1, state.physfn)
     virtual = [pci.neighbour_address(gpu, each) for each in gpu.others if each.physfn and each.physfn == state.address]
     if state.total:
-        found |= {"sriov_totalvfs": text(f"{state.total}\n"), "sriov_numvfs": text(f"{len(virtual)}\n")}
+        found |= {
+            "sriov_totalvfs": text(f"{state.total}\n"),
+            "sriov_numvfs": File(
+                lambda: f"{len(virtual)}\n", WritableFile(gpu.index, lambda value: set_count(gpu, state, value))
+            ),
+        }
         found |= {f"virtfn{number}": up(1, address) for number, address in enumerate(virtual)}
     if state.driver != state.native:
         return found
@@ -37,6 +47,47 @@ def entries(node: SimNode, gpu: GpuState, state: NeighbourState) -> dict[str, En
         parts: dict[str, Entry] = {name: _block(node, name, {}) for name in partitions}
         found["block"] = folder({disk: _block(node, disk, parts)})
     return found
+
+
+def set_count(gpu: GpuState, port: NeighbourState, value: str) -> None:
+    """Write ``sriov_numvfs`` of a network port, in the order of the kernel's checks (drivers/pci/iov.c). The functions
+    have the ids after the port's, and interfaces that end with ``v`` and their number.
+    """
+    wanted = int(value.strip()) if value.strip().isdecimal() else -1
+    existing = [each for each in gpu.others if each.physfn == port.address]
+    if wanted < 0:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    if wanted > port.total:
+        raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+    if wanted == len(existing):
+        return
+    if port.driver != port.native:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if wanted and existing:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+    vendor, _, device = port.ids.partition(":")
+    used = {each.group for each in gpu.others}
+    groups = [number for number in range(_FIRST_GROUP, _FIRST_GROUP + port.total + len(used)) if number not in used]
+    made = [
+        NeighbourState(
+            port.native,
+            address=_virtual_address(port.address, number),
+            ids=f"{vendor}:{int(device, 16) + 1:04x}",
+            native=port.native,
+            group=groups[number],
+            physfn=port.address,
+            temporary=True,
+            interface=f"{port.interface.removesuffix('np0')}v{number}",
+        )
+        for number in range(wanted)
+    ]
+    gpu.others = [*(each for each in gpu.others if each.physfn != port.address), *made]
+
+
+def _virtual_address(address: str, number: int) -> str:
+    """Return the address of a port's virtual function. A device has eight functions: later ones are on the next."""
+    routing = _FIRST_NUMBER + number
+    return f"{address[:-4]}{routing >> 3:02x}.{routing & 7}"
 
 
 def _block(node: SimNode, name: str, parts: dict[str, Entry]) -> Dir:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.topology import nvswitches
-from aliquot.sim.kernel import devices, functions, host_devices, nodes, vms
+from aliquot.sim.kernel import devices, functions, host_devices, nodes, usb, vms
 from aliquot.sim.kernel.tree_entries import Dir, Entry, File, SymbolicLink, WritableFile, folder, line, text
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import VmState
@@ -146,6 +146,7 @@ def dev(node: SimNode) -> Dir:
             groups |= {str(v.group): device for v in gpu.state.vgpus if v.uuid}
         groups["devices"] = folder(handles)
         found["vfio"] = folder(groups)
+        found["bus"] = folder({"usb": folder(usb.files(node))})
         return found
 
     return Dir(make)

@@ -6,7 +6,7 @@ import errno
 import stat
 from typing import NamedTuple
 
-from aliquot.sim.kernel import devices, host_devices, nodes, pci, proc, rules
+from aliquot.sim.kernel import devices, host_devices, nodes, pci, proc, rules, usb
 from aliquot.sim.kernel import kernel_writes as writes
 from aliquot.sim.kernel.devices import refuse
 from aliquot.sim.kernel.kernel_writes import KernelWrite
@@ -146,7 +146,7 @@ def _root(node: SimNode) -> Dir:
 
 
 def _sys(node: SimNode) -> dict[str, Entry]:
-    buses: dict[str, Entry] = {"pci": _pci_bus(node)}
+    buses: dict[str, Entry] = {"pci": _pci_bus(node), "usb": folder({"devices": Dir(lambda: usb.devices(node))})}
     classes: dict[str, Entry] = {"iommu": folder({"dmar0": folder({})} if node.state.iommu else {})}
     classes |= host_devices.classes(node)
     if proc.has_mdev(node):
@@ -164,7 +164,7 @@ def _sys(node: SimNode) -> dict[str, Entry]:
 
 def _bridges(node: SimNode) -> dict[str, Entry]:
     """Return ``/sys/devices``: a host bridge per PCI domain, with the root ports behind it, and virtual devices."""
-    found: dict[str, dict[str, Entry]] = {}
+    found: dict[str, dict[str, Entry]] = {f"pci{usb.CONTROLLER[:7]}": {usb.CONTROLLER: usb.controller(node)}}
     for gpu in node.gpus:
         bridge = found.setdefault(f"pci{gpu.state.pci[:4]}:00", {})
         bridge[pci.port_address(gpu.state)] = nodes.port(node, gpu)
