@@ -11,12 +11,9 @@ from aliquot.kubernetes.client import admission_review as review
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
-    AdmissionSnapshot,
-    USBDevice,
-    USBDeviceClaim,
-)
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 
 JSON = dict[str, Any]
 NODE, PF = "n1", "0000:08:00.0"
@@ -29,6 +26,7 @@ KINDS: dict[str, type[Any]] = {
     "claims": kinds.PCIDeviceClaim,
     "usb_claims": USBDeviceClaim,
     "usb": USBDevice,
+    "network": SRIOVNetworkDevice,
     "nodes": Node,
 }
 

@@ -9,14 +9,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.peripherals import Peripherals, UsbDevice
+from aliquot.kubernetes.client.object_base import ObjectMeta
 from aliquot.kubernetes.device_plugin.pod_resources import list_uses
 from aliquot.kubernetes.gpu.device_resources import ResourceOffer
+from aliquot.kubernetes.kinds.harvester_peripherals import USBDevice, USBDeviceClaim, USBDeviceStatus
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 from system.kubelet.conftest import go, until
 from system.kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod, RunOptions
-from unit.kubernetes.virtual_machines.harvester.offered import address, make_gpu, replace, vgpus, view
+from unit.kubernetes.virtual_machines.harvester.offered import NODE, address, make_gpu, replace, vgpus, view
 
 A2_4A, A2_4Q, L40S_12A = "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_L40S-12A"
 
@@ -110,6 +113,35 @@ def test_a_kubelet_that_restarts_is_registered_with_again_and_keeps_what_it_gave
             assert first.envs != second.envs, "no device twice"
             found = {use.pod: use.devices for use in await list_uses(str(kubelet.pod_resources))}
             assert len({*found["one"], *found["two"]}) == 2
+
+    go(scenario)
+
+
+def test_a_usb_device_is_allocated_once_and_unhealthy_while_unplugged(kubelet: Kubelet) -> None:
+    name, resource = f"{NODE}-0951-1666-001002", f"kubevirt.io/{NODE}-0951-1666-001002"
+    stick = UsbDevice("0951", "1666", 1, 2, "/dev/bus/usb/001/002", "0000:00:14.0")
+    objects = Objects(
+        usb={name: USBDevice(ObjectMeta(name=name), USBDeviceStatus(node_name=NODE))},
+        usb_claims={name: USBDeviceClaim(ObjectMeta(name=name))},
+    )
+
+    def offer_of(*plugged: UsbDevice) -> ResourceOffer:
+        return offer(replace(view(), peripherals=Peripherals(plugged)), objects, {}, owner=None)
+
+    async def scenario() -> None:
+        async with offering(kubelet) as plugins:
+            await plugins.publish(offer_of(stick))
+            await until(lambda: kubelet.allocatable == {resource: 1})
+            pod = Pod("vm", (Container("compute", {resource: 1}),))
+            got = (await asyncio.to_thread(kubelet.admit, pod))["compute"]
+            assert got.envs == {f"USB_RESOURCE_KUBEVIRT_IO_{name.upper()}": "1:2"}
+            assert list(got.devices) == [("/dev/bus/usb/001/002", "/dev/bus/usb/001/002", "mrw")]
+            await asyncio.to_thread(kubelet.restart)
+            await until(lambda: kubelet.allocatable == {resource: 1}, 30)
+            await plugins.publish(offer_of())
+            await until(lambda: kubelet.allocatable == {resource: 0} and kubelet.capacity == {resource: 1})
+            await plugins.publish(offer_of(stick))
+            await until(lambda: kubelet.allocatable == {resource: 1})
 
     go(scenario)
 

@@ -20,6 +20,7 @@ from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.controller.controller import Controller, ControllerPace
 from aliquot.kubernetes.gpu.names import RESERVED_ANNOTATION
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.kinds import harvester_peripherals
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION, PCIDEVICES_RUNS
 from support.cluster import Cluster
@@ -29,7 +30,8 @@ from system.kubernetes.agent_rights import CONTROLLER, NS, ROOT, manifests
 JSON = dict[str, Any]
 MANIFESTS = ROOT / "kubernetes-machines"
 API = "/apis/devices.harvesterhci.io/v1beta1"
-PLURALS = ("pcidevices", "pcideviceclaims", "sriovgpudevices", "vgpudevices", "migconfigurations")
+PERIPHERALS = ("usbdevices", "usbdeviceclaims", "sriovnetworkdevices")
+PLURALS = ("pcidevices", "pcideviceclaims", "sriovgpudevices", "vgpudevices", "migconfigurations", *PERIPHERALS)
 QUICK = ControllerPace(
     LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), WatchTiming(refused_s=0.3, first_backoff_s=0.1), missing_s=1.0
 )
@@ -57,7 +59,7 @@ class Bed:
 
     def make(self, plural: str, kind: str, name: str, spec: JSON, status: JSON, **meta: Any) -> None:
         body = {"apiVersion": "devices.harvesterhci.io/v1beta1", "kind": kind, "metadata": {"name": name, **meta}}
-        self.cluster.must("POST", f"{API}/{plural}", body | {"spec": spec})
+        self.cluster.must("POST", f"{API}/{plural}", body | ({} if plural == "usbdevices" else {"spec": spec}))
         if status:
             self.cluster.must("PATCH", f"{API}/{plural}/{name}/status", {"status": status})
 
@@ -81,6 +83,17 @@ class Bed:
         spec = {"address": VF, "enabled": True, "parentGPUDeviceAddress": PF, "vGPUTypeName": named}
         status = {"configureVGPUTypeName": named, "uuid": UUID, "vGPUStatus": names.CONFIGURED}
         self.make("vgpudevices", "VGPUDevice", names.object_name(node, VF), spec | {"nodeName": node}, status)
+
+    def peripherals(self, node: str) -> None:
+        """Create the objects of a node with a claimed USB device and a network port, as its agent writes them."""
+        name, where = f"{node}-0951-1666-001002", {"nodeName": node}
+        ready = {"type": "Ready", "status": "True", "reason": "Present", "message": "", "lastTransitionTime": None}
+        status = {"vendorID": "0951", "productID": "1666", "resourceName": f"kubevirt.io/{name}", "enabled": True}
+        self.make("usbdevices", "USBDevice", name, {}, status | where | {"conditions": [ready]})
+        keep = [harvester_peripherals.USB_FINALIZER]
+        self.make("usbdeviceclaims", "USBDeviceClaim", name, {"userName": "admin"}, where, finalizers=keep)
+        spec = {"address": "0000:06:00.0", "numVFs": 2} | where
+        self.make("sriovnetworkdevices", "SRIOVNetworkDevice", f"{node}-ens6f0np0", spec, {})
 
     def objects(self) -> dict[str, list[str]]:
         """Return the names of the existing objects, by plural, including those that are being deleted."""
@@ -177,6 +190,27 @@ def test_a_removed_node_takes_its_objects_along_and_no_others(cluster: Cluster) 
             cluster.must("PATCH", claim, {"metadata": {"finalizers": []}})
             await until(lambda: bed.objects() == kept | {"migconfigurations": [pf]}, "the claim")
             assert (bed.permitted() or {}).get("mediatedDevices") == [ENTRY]
+
+    asyncio.run(main())
+
+
+def test_usb_devices_are_permitted_and_go_with_their_node(cluster: Cluster) -> None:
+    bed = Bed(cluster)
+    for node in ("n1", "n2"):
+        bed.node(node)
+        bed.peripherals(node)
+
+    def entry(node: str) -> JSON:
+        selectors = [{"vendor": "0951", "product": "1666"}]
+        resource = f"kubevirt.io/{node}-0951-1666-001002"
+        return {"selectors": selectors, "resourceName": resource, "externalResourceProvider": True}
+
+    async def main() -> None:
+        async with bed.controller():
+            await until(lambda: (bed.permitted() or {}).get("usb") == [entry("n1"), entry("n2")], "both entries")
+            cluster.must("DELETE", "/api/v1/nodes/n1")
+            await until(lambda: all(len(rows) == 1 for rows in bed.objects().values()), "the objects of n1 to go")
+            await until(lambda: (bed.permitted() or {}).get("usb") == [entry("n2")], "the entry of n1 to go")
 
     asyncio.run(main())
 

@@ -5,6 +5,7 @@ action.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,5 +99,31 @@ def test_a_layout_is_cut(
     requested = [row | {"requested": 2 if row["name"] == "MIG 1g.5gb" else 0} for row in rows]
     agent.set("migconfigurations", A2, {"enabled": True, "profileSpec": requested})
     agent.until(lambda: agent.status_of("migconfigurations", A2).get("status") == "synced", "the layout")
+    clean(agent)
+    environment.close()
+
+
+def test_a_usb_device_is_claimed_unplugged_and_taken_back(
+    environment: VmEnvironment, make_devices: MakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make_devices("a2:vfio")
+    bound(environment, agent, tmp_path, monkeypatch)
+    agent.start("--all-devices")
+    agent.until(lambda: agent.ready("sriovgpudevices", A2), "the GPU's object")
+    agent.aliquot("sim", "usb", "plug", "0951:1666")
+    name = f"{agent.name}-0951-1666-001002"
+
+    def status(plural: str) -> dict[str, Any]:
+        return dict(agent.all(plural).get(name, {}).get("status", {}))
+
+    agent.until(lambda: status("usbdevices"), "the device's object")
+    claim = {"apiVersion": "devices.harvesterhci.io/v1beta1", "kind": "USBDeviceClaim", "metadata": {"name": name}}
+    environment.admin.must("POST", f"{API}/usbdeviceclaims", claim | {"spec": {"userName": "admin"}})
+    agent.until(lambda: status("usbdevices").get("enabled") is True, "the device to be passed through")
+    agent.until(lambda: status("usbdeviceclaims").get("nodeName") == agent.name, "the claim's status")
+    agent.aliquot("sim", "usb", "unplug", "/dev/bus/usb/001/002")
+    agent.until(lambda: status("usbdevices").get("status") == "orphaned", "the device to be orphaned")
+    environment.admin.must("DELETE", f"{API}/usbdeviceclaims/{name}")
+    agent.until(lambda: not agent.all("usbdevices") and not agent.all("usbdeviceclaims"), "both to go")
     clean(agent)
     environment.close()

@@ -72,11 +72,15 @@ def _machine(**devices: Any) -> Any:
 def _of_others(plural: str) -> list[Try]:
     label = {"metadata": {"labels": {"a": "c"}}}
     other = path(plural, OTHER_NODE)
+    # It may neither make nor delete claims of USB devices at all.
+    words = "" if plural == "usbdeviceclaims" else OWN
     return [
         Try(DEVICES, f"another node's {plural}", OWN, "PATCH", other, label),
         Try(DEVICES, f"the status of another node's {plural}", OWN, "PATCH", f"{other}/status", {"status": {"a": "b"}}),
-        Try(DEVICES, f"deleting another node's {plural}", OWN, "DELETE", other),
-        Try(DEVICES, f"making another node's {plural}", OWN, "POST", f"{API}/{plural}", item(plural, OTHER_NODE, FREE)),
+        Try(DEVICES, f"deleting another node's {plural}", words, "DELETE", other),
+        Try(
+            DEVICES, f"making another node's {plural}", words, "POST", f"{API}/{plural}", item(plural, OTHER_NODE, FREE)
+        ),
         Try("loose", f"{plural}, with an unbound token", OWN, "PATCH", path(plural), label),
     ]
 
@@ -98,6 +102,9 @@ REFUSED = [
     Try(DEVICES, "every ConfigMap", "", "GET", MAPS),
     Try(DEVICES, "a wish", REQUEST, "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
     Try(DEVICES, "a layout", REQUEST, "PATCH", path("migconfigurations"), {"spec": {"enabled": False}}),
+    Try(DEVICES, "a number of functions", REQUEST, "PATCH", path("sriovnetworkdevices"), {"spec": {"numVFs": 4}}),
+    Try(DEVICES, "a claim's user", REQUEST, "PATCH", path("usbdeviceclaims"), {"spec": {"userName": "me"}}),
+    Try(DEVICES, "a user's claim of a USB device", "", "DELETE", path("usbdeviceclaims")),
     Try(DEVICES, "a user's claim", "no user's", "DELETE", path("pcideviceclaims")),
     Try(DEVICES, "other labels of its node", "only the label", "PATCH", OWN_PATH, LABEL),
     Try(DEVICES, "the cordon", "the spec of a node", "PATCH", OWN_PATH, CORDON),
@@ -120,6 +127,7 @@ REFUSED = [
     Try(DEVICES, "secrets", "", "GET", SECRETS),
     Try(DEVICES, "KubeVirt's settings", "", "PATCH", SETTINGS, LABEL),
     Try(CONTROLLER, "a claim's wish", FINALIZERS, "PATCH", CLAIM, {"spec": {"userName": "me"}}),
+    Try(CONTROLLER, "a USB claim's labels", FINALIZERS, "PATCH", path("usbdeviceclaims"), LABEL),
     Try(CONTROLLER, "a claim's labels", FINALIZERS, "PATCH", CLAIM, LABEL),
     Try(CONTROLLER, "a vGPU's wish", "", "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
     Try(CONTROLLER, "KubeVirt's gates", "permittedHostDevices", "PATCH", SETTINGS, _GATES),

@@ -38,7 +38,11 @@ KINDS = {
     "sriovgpudevices": "SRIOVGPUDevice",
     "vgpudevices": "VGPUDevice",
     "migconfigurations": "MigConfiguration",
+    "usbdevices": "USBDevice",
+    "usbdeviceclaims": "USBDeviceClaim",
+    "sriovnetworkdevices": "SRIOVNetworkDevice",
 }
+USB = ("usbdevices", "usbdeviceclaims")
 OURS = {names.SKIP_BINDING_ANNOTATION: "true"}
 MACHINE, SETTINGS = (
     f"{KUBEVIRT}/namespaces/default/virtualmachines/vm",
@@ -58,16 +62,22 @@ def item(plural: str, node: str = OWN_NODE, address: str = PF, **annotations: st
     spec: dict[str, Any] = {"nodeName": node, "enabled": True}
     spec |= {"gpuAddress" if plural == "migconfigurations" else "address": address}
     spec |= {"parentGPUDeviceAddress": PF} if plural == "vgpudevices" else {}
-    if plural == "pcidevices":
+    if plural in ("pcidevices", *USB):
         spec = {}
-    if plural == "pcideviceclaims":
+    if plural in ("pcideviceclaims", "sriovnetworkdevices"):
         del spec["enabled"]
-    meta = {"name": names.object_name(node, address), "labels": {"nodename": node}, "annotations": annotations}
-    return {"apiVersion": "devices.harvesterhci.io/v1beta1", "kind": KINDS[plural], "metadata": meta, "spec": spec}
+    meta = {"name": named(plural, node, address), "labels": {"nodename": node}, "annotations": annotations}
+    body = {"apiVersion": "devices.harvesterhci.io/v1beta1", "kind": KINDS[plural], "metadata": meta}
+    return body if plural == "usbdevices" else body | {"spec": spec}
+
+
+def named(plural: str, node: str, address: str) -> str:
+    """Return the name of a node's object. For a USB device, the address only gives its number."""
+    return f"{node}-0951-1666-001{int(address[5:7], 16):03}" if plural in USB else names.object_name(node, address)
 
 
 def path(plural: str, node: str = OWN_NODE, address: str = PF) -> str:
-    return f"{API}/{plural}/{names.object_name(node, address)}"
+    return f"{API}/{plural}/{named(plural, node, address)}"
 
 
 def event(name: str, kind: str = "VGPUDevice", version: str = "devices.harvesterhci.io/v1beta1") -> dict[str, Any]:
@@ -151,10 +161,13 @@ def _deleted(plural: str, node: str = OWN_NODE) -> Use:
     return use
 
 
-def _unfinalized(environment: VmEnvironment, user: ApiUser) -> Answer:
-    where = path("pcideviceclaims", OTHER_NODE)
-    environment.admin.must("PATCH", where, {"metadata": {"finalizers": [names.CLAIM_FINALIZER]}})
-    return user.ask("PATCH", where, {"metadata": {"finalizers": None}})
+def _unfinalized(plural: str) -> Use:
+    def use(environment: VmEnvironment, user: ApiUser) -> Answer:
+        where = path(plural, OTHER_NODE)
+        environment.admin.must("PATCH", where, {"metadata": {"finalizers": [names.CLAIM_FINALIZER]}})
+        return user.ask("PATCH", where, {"metadata": {"finalizers": None}})
+
+    return use
 
 
 def _secret(environment: VmEnvironment, user: ApiUser) -> Answer:
@@ -207,22 +220,19 @@ USES: dict[tuple[str, str], dict[str, Use]] = {
     },
 }
 for _plural in KINDS:
-    USES[DEVICES, _plural] = _reads(f"{API}/{_plural}", names.object_name(OWN_NODE, PF)) | {
-        "create": _created(_plural),
+    USES[DEVICES, _plural] = _reads(f"{API}/{_plural}", named(_plural, OWN_NODE, PF)) | {
         "patch": _asks("PATCH", path(_plural), LABELLED),
-        "delete": _deleted(_plural),
     }
+    if _plural != "usbdeviceclaims":
+        USES[DEVICES, _plural] |= {"create": _created(_plural), "delete": _deleted(_plural)}
     USES[DEVICES, f"{_plural}/status"] = {
         "patch": _asks("PATCH", path(_plural) + "/status", {"status": {"observedGeneration": 1}}),
     }
     _gpus = _plural == "sriovgpudevices"
-    _reading = {} if _gpus else _reads(f"{API}/{_plural}", names.object_name(OWN_NODE, PF))
+    _reading = {} if _gpus else _reads(f"{API}/{_plural}", named(_plural, OWN_NODE, PF))
     USES[CONTROLLER, _plural] = _reading | {"delete": _deleted(_plural, OTHER_NODE)}
-USES[CONTROLLER, "pcideviceclaims"]["patch"] = _unfinalized
-for _usb in ("usbdevices", "usbdeviceclaims"):
-    USES[CONTROLLER, _usb] = _reads(f"{API}/{_usb}", "x")
-for _usb in ("usbdevices", "usbdeviceclaims"):
-    USES[CONTROLLER, _usb] = _reads(f"{API}/{_usb}", "x")
+for _claims in ("pcideviceclaims", "usbdeviceclaims"):
+    USES[CONTROLLER, _claims]["patch"] = _unfinalized(_claims)
 for _hooks in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
     USES[CONTROLLER, _hooks] = {
         "get": _asks("GET", f"{ADMISSION}/{_hooks}/{WEBHOOK}"),

@@ -69,10 +69,10 @@ async def _rights(api: Api) -> list[DoctorFinding]:
 async def _custom_resources(api: Api) -> DoctorFinding:
     from aliquot.kubernetes.client.client import ALL_NAMESPACES
     from aliquot.kubernetes.client.errors import ForbiddenError, NotFoundError
-    from aliquot.kubernetes.kinds.harvester import KINDS
+    from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
 
     missing = []
-    for kind in KINDS:
+    for kind in ALL_KINDS:
         try:
             await api.list(kind, ALL_NAMESPACES)
         except NotFoundError:
@@ -81,7 +81,7 @@ async def _custom_resources(api: Api) -> DoctorFinding:
             continue  # the kind is there
     if not missing:
         return DoctorFinding(CLUSTER, "CRDS", "ok", "the custom resources for VMs are installed")
-    if len(missing) == len(KINDS):
+    if len(missing) == len(ALL_KINDS):
         message = "the custom resources for VMs are not installed: only Harvester and KubeVirt clusters need them"
         return DoctorFinding(CLUSTER, "CRDS", "note", message, _CRDS)
     return DoctorFinding(CLUSTER, "CRDS", "problem", f"not installed: {', '.join(missing)}", _CRDS)

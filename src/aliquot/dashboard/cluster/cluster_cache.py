@@ -66,7 +66,7 @@ class ClusterCache:
         self.claims = Informer(ResourceClaim, self._of_anything, namespace=ALL_NAMESPACES, timing=timing)
         self._agents = InformerGroup(self.nodes, self.documents)
         self.informers = VmClusterInformers(self.nodes, self.gpus, changed, namespace=kubevirt_namespace, timing=timing)
-        self.admission_state = AdmissionState(self.informers, frozenset(), timing)
+        self.admission_state = AdmissionState(self.informers, frozenset())
         self.maps: dict[str, Informer[ConfigMap]] = {}
         self._read: dict[str, tuple[DocumentMap, NodeDocument | None]] = {}
         self._pods_of: dict[str, dict[str, Pod]] = {}
@@ -84,7 +84,6 @@ class ClusterCache:
                 self.slices,
                 self.claims,
                 self.informers,
-                self.admission_state,
             ):
                 group.create_task(each.follow(self.api))
 

@@ -87,6 +87,16 @@ class ResourceSnapshot(msgspec.Struct, frozen=True, dict=True):
                 )
         return None
 
+    def ownerships(self, ids: Sequence[str], dev_root: str) -> dict[str, int]:
+        """Return the files on the host that must get an owner before a container has these devices, with the owner."""
+        chosen = [self.by_id[each][1] for each in ids]
+        return {
+            dev_root + path: device.delivery.owner
+            for device in chosen
+            if device.delivery is not None and device.delivery.owner is not None
+            for path in device.paths
+        }
+
     def response(self, ids: Sequence[str], options: AllocationOptions) -> pb.ContainerAllocateResponse:
         """Build the response for a container with these devices, which must have passed ``refusal``."""
         chosen = [d for _, d in sorted((self.by_id[each] for each in ids), key=itemgetter(0))]
@@ -118,8 +128,8 @@ def _add_delivered(
     device: ResourceDevice, delivery: Delivery, dev_root: str, response: pb.ContainerAllocateResponse
 ) -> None:
     """Add a device to the response. A file that several devices need is listed once."""
-    previous = response.envs.get(delivery.variable)
-    response.envs[delivery.variable] = f"{previous},{device.id}" if previous else device.id
+    previous, value = response.envs.get(delivery.variable), delivery.value or device.id
+    response.envs[delivery.variable] = f"{previous},{value}" if previous else value
     known = {each.container_path for each in response.devices}
     paths = dict.fromkeys((*delivery.common, *device.paths))
     response.devices.extend(_file(path, dev_root, delivery.permissions) for path in paths if path not in known)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
@@ -82,6 +84,8 @@ class ResourcePlugin(DevicePluginBase):
         snapshot = self.snapshot
         requested = [list(each.devices_ids) for each in (request or pb.AllocateRequest()).container_requests]
         _refuse(snapshot.refusal([each for ids in requested for each in ids]))
+        for ids in requested:
+            _change_owners(snapshot.ownerships(ids, self._allocation.dev_root))
         response.container_responses.extend(snapshot.response(ids, self._allocation) for ids in requested)
         # No await between reading the snapshot and this line, so that a later hold finds these ids.
         now = time.monotonic()
@@ -94,6 +98,15 @@ class ResourcePlugin(DevicePluginBase):
         request = await stream.recv_message()
         _refuse(self.snapshot.refusal(list((request or pb.PreStartContainerRequest()).devices_ids)))
         await stream.send_message(pb.PreStartContainerResponse())
+
+
+def _change_owners(owners: Mapping[str, int]) -> None:
+    for path, owner in owners.items():
+        try:
+            os.chown(path, owner, owner, follow_symlinks=False)
+        except OSError as error:
+            text = f"{path} cannot be given to user {owner}: {error.strerror}"
+            raise GRPCError(Status.FAILED_PRECONDITION, text) from error
 
 
 def _refuse(refusal: AllocationRefusal | None) -> None:

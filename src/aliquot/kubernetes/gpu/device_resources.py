@@ -37,6 +37,10 @@ class Delivery(msgspec.Struct, frozen=True):
     """Files that each container with such a device needs in addition to those of the device."""
     permissions: str = "mrw"
     """Permissions of the device files."""
+    value: str = ""
+    """The device in the variable; "" for its id."""
+    owner: int | None = None
+    """The user and group that must own the device's files before a container gets them; None if any may."""
 
 
 class ResourceDevice(msgspec.Struct, frozen=True):

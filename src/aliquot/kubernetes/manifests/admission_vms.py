@@ -1,7 +1,7 @@
 """ValidatingAdmissionPolicies for the rights for VMs. See ``admission`` for how an agent's node is known.
 
-An object belongs to the node in ``spec.nodeName``, which never changes. A PCIDevice has an empty spec and belongs to
-the node in its name.
+An object belongs to the node in ``spec.nodeName``, which never changes. PCIDevices, USBDevices and their claims do not
+have it: each belongs to the node in its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aliquot.kubernetes.manifests.policy import (
     same_except,
     validation,
 )
-from aliquot.kubernetes.manifests.rbac_vms import CLAIMS, CONTAINER, KUBEVIRT, PLURALS
+from aliquot.kubernetes.manifests.rbac_vms import CLAIMS, CONTAINER, KUBEVIRT, PLURALS, USB, USB_CLAIMS
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values
 
 _OBJECTS = [plural + part for plural in PLURALS for part in ("", "/status")]
@@ -64,7 +64,7 @@ def agent(values: Values) -> list[Object]:
 
 def controller(values: Values) -> list[Object]:
     """Return the policies about the controller's rights for VMs, each followed by its binding."""
-    claims, settings = [(GROUP, CLAIMS, "UPDATE")], [(KUBEVIRT, "kubevirts", "UPDATE")]
+    claims, settings = [(GROUP, each, "UPDATE") for each in (CLAIMS, USB_CLAIMS)], [(KUBEVIRT, "kubevirts", "UPDATE")]
     return [
         *policy("aliquot-controller-claims", CONTROLLER, claims, _finalizers(), values, MAPS),
         *policy("aliquot-controller-kubevirt", CONTROLLER, settings, _permitted(), values, [*MAPS, *_SETTINGS]),
@@ -97,18 +97,27 @@ def _one_annotation(key: str) -> str:
 
 def _node_objects() -> list[Object]:
     """Return the rule about a node's objects. A PCIDevice's name is its node's, a hyphen and an address in hexadecimal
-    digits: no other name begins so.
+    digits: no other name begins so. A USB device's name goes on with its ids and its number on the bus.
     """
-    named = (
-        "o.metadata.name.startsWith(variables.node + '-') && "
-        "o.metadata.name.substring(size(variables.node) + 1).matches('^[0-9a-f]{9,13}$')"
+    named = _named("[0-9a-f]{9,13}")
+    usb = f"request.resource.resource in ['{USB}', '{USB_CLAIMS}'] ? ({_named('[0-9a-f]{4}-[0-9a-f]{4}-[0-9]{6,9}')})"
+    theirs = (
+        f"request.resource.resource == 'pcidevices' ? ({named}) : "
+        f"({usb} : o.?spec.?nodeName.orValue('') == variables.node)"
     )
-    theirs = f"request.resource.resource == 'pcidevices' ? ({named}) : o.?spec.?nodeName.orValue('') == variables.node"
     return [
         validation(
             f"variables.node != '' && {_BOTH}.all(o, {theirs})", "an agent may write only objects of its own node"
         )
     ]
+
+
+def _named(rest: str) -> str:
+    """Return an expression: the object's name is the node's, a hyphen, and a text that matches."""
+    return (
+        "o.metadata.name.startsWith(variables.node + '-') && "
+        f"o.metadata.name.substring(size(variables.node) + 1).matches('^{rest}$')"
+    )
 
 
 def _unchanged_spec() -> list[Object]:
@@ -178,7 +187,8 @@ def _events() -> list[Object]:
 
 
 def _finalizers() -> list[Object]:
-    same = "object.spec == oldObject.spec && variables.newLabels == variables.oldLabels"
+    spec = "object.?spec.orValue({}) == oldObject.?spec.orValue({})"
+    same = f"{spec} && variables.newLabels == variables.oldLabels"
     return [
         validation(
             f"{same} && variables.newAnnotations == variables.oldAnnotations && {SAME_OWNERS}",

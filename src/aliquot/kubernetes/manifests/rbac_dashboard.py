@@ -7,7 +7,7 @@ from __future__ import annotations
 from aliquot.kubernetes.kinds.harvester import GROUP
 from aliquot.kubernetes.manifests.rbac_claims import GROUP as DRA
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
-from aliquot.kubernetes.manifests.rbac_vms import KUBEVIRT, PLURALS, USB
+from aliquot.kubernetes.manifests.rbac_vms import KUBEVIRT, PLURALS
 from aliquot.kubernetes.manifests.values import DASHBOARD
 
 VIEW_ROLE, CHANGE_ROLE = f"{DASHBOARD}-look", f"{DASHBOARD}-change"
@@ -34,7 +34,7 @@ DASHBOARD_RIGHTS = (
     _page(DEFAULT, "", "events", ("list",), "show past changes"),
     *(
         _page(CLUSTER, GROUP, plural, _WATCHED, "show vGPUs, virtual functions, MIG layouts, holders")
-        for plural in (*PLURALS, *USB)
+        for plural in PLURALS
     ),
     _page(CLUSTER, DRA, "resourceclaims", _WATCHED, "show which claims have which GPUs, for which pods"),
     _page(CLUSTER, DRA, "resourceslices", _WATCHED, "show what is left for other claims, and why not more"),

@@ -5,16 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.harvester import GROUP, KINDS
+from aliquot.kubernetes.kinds.harvester import GROUP
+from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK
 
-PLURALS = tuple(kind.TYPE.plural for kind in KINDS)
+PLURALS = tuple(kind.TYPE.plural for kind in ALL_KINDS)
 CLAIMS, GPUS = "pcideviceclaims", "sriovgpudevices"
+USB, USB_CLAIMS = "usbdevices", "usbdeviceclaims"
 KUBEVIRT = "kubevirt.io"
 HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 CONTAINER = "nvidia-driver-ctr"
-USB = ("usbdevices", "usbdeviceclaims")
 
 
 def _agent(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str, narrowed: str = "") -> RbacRight:
@@ -40,7 +41,7 @@ _OBJECTS = tuple(
     for right in (
         _agent(CLUSTER, GROUP, plural, READ, "read the devices and the desired state of its node"),
         _agent(
-            CLUSTER, GROUP, plural, ("create", "patch", "delete"),
+            CLUSTER, GROUP, plural, ("patch",) if plural == USB_CLAIMS else ("create", "patch", "delete"),
             "publish the devices of its node: labels, owners, finalizers of claims",
             "objects of its own node"
             + ("; it may delete only claims that stand for vGPUs" if plural == CLAIMS else ""),
@@ -92,14 +93,13 @@ DEVICES_RIGHTS = (
         "events about its own node and that node's objects",
     ),
     *_REMOVAL,
-    _controller(
-        CLUSTER, GROUP, CLAIMS, ("patch",),
-        "remove the finalizer of a removed node's claim, because no agent is left to do it",
-        "finalizers",
-    ),
     *(
-        _controller(CLUSTER, GROUP, plural, READ, "keep the controllers of USB devices that are in use")
-        for plural in USB
+        _controller(
+            CLUSTER, GROUP, plural, ("patch",),
+            "remove the finalizer of a removed node's claim, because no agent is left to do it",
+            "finalizers",
+        )
+        for plural in (CLAIMS, USB_CLAIMS)
     ),
     _controller(CLUSTER, KUBEVIRT, "kubevirts", READ, "read the devices that KubeVirt permits for VMs"),
     _controller(

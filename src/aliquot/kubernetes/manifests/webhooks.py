@@ -2,15 +2,17 @@
 the webhooks once it answers, so that no request waits for an installation that is not ready.
 
 Our outage must not stop VMs: for KubeVirt's kinds the failure policy is Ignore, and only VMs that request devices are
-checked. It is Ignore for claims too, because they also stand for network cards and disks. For Harvester's other kinds
-it is Fail: they are only desired states, and nothing runs on them.
+checked. It is Ignore for claims, USB devices and network ports too, because pcidevices may serve them. For Harvester's
+other kinds it is Fail: they are only desired states, and nothing runs on them.
 """
 
 from __future__ import annotations
 
 from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR
+from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, VERSION, PCIDeviceClaim
+from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, DEVICES, WEBHOOK, Object, Values, metadata
 
 PCIDEVICES = "system:serviceaccount:harvester-system:harvester-pcidevices-controller"
@@ -85,10 +87,12 @@ def _devices(clients: _WebhookClients) -> Object:
 
 
 def _claims(clients: _WebhookClients) -> Object:
-    """Return the webhook of claims. A claim does not show its kind of device, so while no webhook answers, it must
-    pass.
+    """Return the webhook of claims, USB devices and network ports. They may be about devices that pcidevices serves, so
+    while no webhook answers, they must pass.
     """
-    return _harvester("claims.aliquot.dev", clients, [PCIDeviceClaim.TYPE.plural], "Ignore")
+    kinds: tuple[type[KubeObject], ...] = (PCIDeviceClaim, *PERIPHERAL_KINDS)
+    judged = [kind.TYPE.plural for kind in kinds]
+    return _harvester("claims.aliquot.dev", clients, judged, "Ignore")
 
 
 def _harvester(name: str, clients: _WebhookClients, plurals: list[str], policy: str) -> Object:

@@ -60,7 +60,7 @@ class FunctionBinder:
             if not binding.on:
                 failure = await self._allocation(binding)
             if failure is None:
-                await self._host.bind(binding, _addresses(self._node()))
+                await self._host.bind(binding, node_addresses(self._node()))
         except AliquotError as error:
             failure = error_result(error, binding.digest)
         finally:
@@ -89,7 +89,7 @@ class FunctionBinder:
         return Result(binding.digest, False, "Held", str(why))
 
 
-def _addresses(node: Node | None) -> tuple[str, ...]:
+def node_addresses(node: Node | None) -> tuple[str, ...]:
     """Return the IP addresses by which the cluster reaches a node."""
     found = node.status.addresses if node is not None else ()
     return tuple(each.address for each in found if each.type == "InternalIP")

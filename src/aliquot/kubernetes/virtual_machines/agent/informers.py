@@ -12,9 +12,11 @@ from typing import Any
 from aliquot.foundation.logfmt import agent_log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.informer import Informer, InformerGroup, Key
+from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
@@ -22,18 +24,25 @@ from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 _LONGEST_LABEL = 63
 
 AnyInformer = Informer[Any]
+_NamesNode = SRIOVGPUDevice | VGPUDevice | MigConfiguration | PCIDeviceClaim | SRIOVNetworkDevice | Pod
 
 
 class NodeDeviceInformers(InformerGroup):
-    """The informers of a node. ``wake`` is called when an object changed. The owner of ``nodes`` runs it."""
+    """The informers of a node. ``wake`` is called when an object changed. The owner of ``nodes`` runs it.
 
-    def __init__(self, api: Api, nodes: OwnNode, wake: Callable[[], None]) -> None:
+    The kinds of USB devices and network ports are watched only with ``all_devices``.
+    """
+
+    def __init__(self, api: Api, nodes: OwnNode, wake: Callable[[], None], *, all_devices: bool = False) -> None:
         node = nodes.name
 
         def changed(_: set[Key]) -> None:
             wake()
 
-        def is_own(item: SRIOVGPUDevice | VGPUDevice | MigConfiguration | PCIDeviceClaim | Pod) -> bool:
+        def is_named(item: KubeObject) -> bool:
+            return item.name.startswith(f"{node}-")
+
+        def is_own(item: _NamesNode) -> bool:
             return item.spec.node_name == node
 
         self.api = api
@@ -46,6 +55,9 @@ class NodeDeviceInformers(InformerGroup):
         self.migs = Informer(MigConfiguration, changed, is_own=is_own, log=log)
         self.functions = Informer(PCIDevice, changed, labels=labels, is_own=self._is_own_function, log=log)
         self.claims = Informer(PCIDeviceClaim, changed, is_own=is_own, log=log)
+        self.usb = Informer(USBDevice, changed, labels=labels, is_own=is_named, log=log)
+        self.usb_claims = Informer(USBDeviceClaim, changed, is_own=is_named, log=log)
+        self.network = Informer(SRIOVNetworkDevice, changed, labels=labels, is_own=is_own, log=log)
         self.nodes = nodes
         nodes.listen(changed, _relevant_node_fields)
         self.pods = Informer(
@@ -57,7 +69,9 @@ class NodeDeviceInformers(InformerGroup):
             relevant_part=_relevant_pod_fields,
             log=log,
         )
-        self.device_informers: tuple[AnyInformer, ...] = self.gpus, self.vgpus, self.migs, self.functions, self.claims
+        gpu_informers = (self.gpus, self.vgpus, self.migs, self.functions, self.claims)
+        more = (self.usb, self.usb_claims, self.network) if all_devices else ()
+        self.device_informers: tuple[AnyInformer, ...] = (*gpu_informers, *more)
         super().__init__(*self.device_informers, self.pods, shared=(nodes,))
 
     def _is_own_function(self, item: PCIDevice) -> bool:
@@ -87,6 +101,9 @@ class NodeDeviceInformers(InformerGroup):
             migs=self.migs.by_name,
             functions=self.functions.by_name,
             claims=self.claims.by_name,
+            usb=self.usb.by_name,
+            usb_claims=self.usb_claims.by_name,
+            network=self.network.by_name,
         )
 
 

@@ -10,6 +10,7 @@ from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.pci_ids import pci_names, system_databases
 from aliquot.kubernetes.gpu import node_document as document
+from aliquot.kubernetes.kinds.harvester_peripherals import QEMU_USER
 from aliquot.kubernetes.node_agent.agent_context import AgentContext
 from aliquot.kubernetes.node_agent.agent_run import RoleStart
 from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
@@ -19,6 +20,7 @@ from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launch
 from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
 from aliquot.kubernetes.virtual_machines.agent.document_builder import build_document
 from aliquot.kubernetes.virtual_machines.agent.driver_location import DriverLocator
+from aliquot.kubernetes.virtual_machines.agent.function_binder import node_addresses
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import HostGpus
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.loop import DevicesAgentLoop
@@ -27,6 +29,7 @@ from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentSt
 from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
 from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
 from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_conflict
+from aliquot.kubernetes.virtual_machines.agent.peripherals import HostPeripherals
 from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, RoundResult
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS
@@ -50,9 +53,12 @@ class DevicesAgent:
         self.metrics = DevicesAgentMetrics(options.node_name, shared.metrics)
         context = self.context = AgentContext(shared, ROLE, self.metrics)
         loop = context.loop
-        self.informers = NodeDeviceInformers(context.api, shared.node, loop.wake)
+        self.informers = NodeDeviceInformers(context.api, shared.node, loop.wake, all_devices=options.all_devices)
         names = pci_names(system_databases(options.host_root)) if options.all_devices else None
         self.gpus = HostGpus(self._bus, shared.hardware, shared.connect, names, options.host_root)
+        self.peripherals = (
+            HostPeripherals(self._bus, lambda: node_addresses(self.informers.node)) if options.all_devices else None
+        )
         self.reporter = NodeStatusReporter(self.informers, reports_hangs=len(shared.roles) == 1)
         self.allocations = VmAllocationPublisher(
             context.api,
@@ -87,6 +93,7 @@ class DevicesAgent:
             uses=context.uses,
             plugins=context.offering,
             boot=context.shared.boot,
+            peripherals=self.peripherals,
         )
         return DevicesAgentLoop(
             context.loop,
@@ -108,6 +115,7 @@ class DevicesAgent:
             self.informers.follow(self.context.api),
             hangs.run(),
             *reports,
+            *([] if self.peripherals is None else [self.peripherals.watch(self.context.loop.wake)]),
         )
 
     async def close(self) -> None:
@@ -143,7 +151,8 @@ class DevicesAgent:
 
     async def _offer(self, done: RoundResult) -> None:
         groups = await self.gpus.groups(mdev_functions(done.view.inventory))
-        found = offer(done.view, done.objects, groups, self.gpus.unhealthy)
+        owner = QEMU_USER if self.options.node is None else None  # a simulated device has no file on this host
+        found = offer(done.view, done.objects, groups, self.gpus.unhealthy, owner=owner)
         self._refusals.update(tuple(f"no VM can have {device}" for device in found.refusals))
         await self.context.offering.publish(found)
 

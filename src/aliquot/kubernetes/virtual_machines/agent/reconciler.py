@@ -27,6 +27,7 @@ from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInform
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentStatus
 from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
+from aliquot.kubernetes.virtual_machines.agent.peripherals import HostPeripherals
 from aliquot.kubernetes.virtual_machines.agent.plugin_control import ALLOCATION_SETTLE_S, DevicePluginControl
 from aliquot.kubernetes.virtual_machines.agent.retry_state import RetryTracker, error_result, plan_result
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, driver_needed, intents
@@ -71,7 +72,8 @@ class Reconciler:
     """The reconciler of a node.
 
     ``locate_driver`` finds the driver, ``uses`` reads the allocations from kubelet (None without a kubelet),
-    ``plugins`` allocate devices, ``boot`` returns the id of this boot.
+    ``plugins`` allocate devices, ``boot`` returns the id of this boot. ``peripherals`` are None if the agent does not
+    serve them.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Reconciler:
         uses: Uses | None,
         plugins: DevicePluginControl,
         boot: Callable[[], Awaitable[str]],
+        peripherals: HostPeripherals | None = None,
     ) -> None:
         self._informers = informers
         self._host_gpus = host_gpus
@@ -94,6 +97,7 @@ class Reconciler:
         self._uses = uses
         self._plugins = plugins
         self._boot = boot
+        self._peripherals = peripherals
         self._attempts = RetryTracker()
         self._binder = FunctionBinder(host_gpus, plugins, self._uses_or_error, lambda: informers.node)
         self._kubelet_error = ""
@@ -108,7 +112,9 @@ class Reconciler:
         )
         if first is not None:
             await self._execute(first, view)
-        bound = await self._binder.execute(view, self._informers.objects())
+        changed = await self._binder.execute(view, self._informers.objects()) or first is not None
+        if self._peripherals is not None:
+            changed = await self._peripherals.apply(view, self._informers.objects()) or changed
         digests = {d.intent.pci: d.digest for d in due if d.known_result is None}
         return RoundResult(
             view=view,
@@ -116,7 +122,7 @@ class Reconciler:
             status=_agent_status(view),
             driver_needed=driver_needed(view),
             plans=tuple(d.plan for d in due),
-            changed=first is not None or bound,
+            changed=changed,
             wait_s=self._next_due_s(view, digests),
             error=self._writer.error or self._kubelet_error,
         )
@@ -126,6 +132,7 @@ class Reconciler:
         waits = (
             self._attempts.next_due_s(digests, _clock()),
             self._binder.next_due_s(view, self._informers.objects()),
+            self._peripherals.wait_s if self._peripherals is not None else None,
         )
         return min((each for each in waits if each is not None), default=None)
 
@@ -136,7 +143,10 @@ class Reconciler:
             self._pod_uses = await self._query_uses()
             inventory = held_by_pods(inventory, self._pod_uses)
         found = msgspec.structs.replace(found, inventory=inventory)
-        return _view(found, self._informers.name, await self._boot(), self._host_gpus.all_devices)
+        view = _view(found, self._informers.name, await self._boot(), self._host_gpus.all_devices)
+        if self._peripherals is None:
+            return view
+        return msgspec.structs.replace(view, peripherals=await self._peripherals.read())
 
     async def _query_uses(self) -> Sequence[PodDeviceUse]:
         """Read the allocations from kubelet. While kubelet does not answer, no plan that destroys a device runs."""
@@ -222,7 +232,8 @@ class Reconciler:
         A desired state that was not tried yet has no result.
         """
         found = {d.intent.pci: d.known_result or self._attempts.result(d.intent.pci, d.digest) for d in due}
-        return {pci: result for pci, result in found.items() if result is not None}
+        others = self._peripherals.results if self._peripherals is not None else {}
+        return {pci: result for pci, result in found.items() if result is not None} | dict(others)
 
     # -- changes
 

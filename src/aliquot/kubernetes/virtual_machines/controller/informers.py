@@ -13,6 +13,7 @@ from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGr
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ClusterObservation, measure
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand, vm_demand
@@ -53,11 +54,15 @@ class VmClusterInformers(InformerGroup):
         self.migs = Informer(MigConfiguration, notify, timing=timing)
         self.functions = Informer(PCIDevice, notify_claims, timing=timing)
         self.claims = Informer(PCIDeviceClaim, notify_claims, timing=timing)
+        self.usb = Informer(USBDevice, notify, timing=timing)
+        self.usb_claims = Informer(USBDeviceClaim, notify, timing=timing)
+        self.network = Informer(SRIOVNetworkDevice, notify, timing=timing)
         self.vms = Informer(VirtualMachine, self._vms_changed, namespace=ALL_NAMESPACES, timing=timing)
         self.instances = Informer(VirtualMachineInstance, notify, namespace=ALL_NAMESPACES, timing=timing)
         self.kubevirts = Informer(KubeVirtSettings, notify, namespace=namespace, timing=timing)
         super().__init__(
-            *(self.vgpus, self.migs, self.functions, self.claims, self.vms, self.instances, self.kubevirts),
+            *(self.vgpus, self.migs, self.functions, self.claims, self.usb, self.usb_claims, self.network),
+            *(self.vms, self.instances, self.kubevirts),
             shared=(nodes, gpus),
         )
         self._on_change, self._clock = on_change, clock

@@ -39,7 +39,8 @@ class NodeCleanup:
         Return the seconds until something is due or should be tried again; None if nothing is left.
         """
         informers, now = self._informers, self._clock()
-        object_informers = (informers.claims, informers.vgpus, informers.migs, informers.gpus, informers.functions)
+        gpu_informers = (informers.claims, informers.vgpus, informers.migs, informers.gpus, informers.functions)
+        object_informers = (*gpu_informers, informers.usb_claims, informers.usb, informers.network)
         found = orphans(
             informers.nodes.by_name.keys(), [item for informer in object_informers for item in informer.items]
         )

@@ -44,7 +44,9 @@ class PermittedDevicesWriter:
         running, waiting, _ = demands(informers.vms.items, informers.instances.items)
         used = {resource for each in (*running, *waiting) for resource in each.counts}
         foreign = foreign_nodes(informers.nodes.items)
-        return wanted_entries(informers.vgpus.items, informers.functions.items, informers.claims.items, used, foreign)
+        claimed_usb = [each for each in informers.usb.items if each.name in informers.usb_claims.by_name]
+        gpus = (informers.vgpus.items, informers.functions.items, informers.claims.items)
+        return wanted_entries(*gpus, used, foreign, claimed_usb)
 
     async def _write(self, name: str, settings: KubeVirtSettings, body: dict[str, object]) -> bool:
         try:

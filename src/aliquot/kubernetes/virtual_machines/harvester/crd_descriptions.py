@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.kinds import harvester as kinds
+from aliquot.kubernetes.kinds import harvester_peripherals as peripherals
 
 _NODE = "The node that has it. It cannot change."
 _FUNCTION = "The function's PCI address, for example 0000:08:00.4. It cannot change."
 _PROFILE = "The profile's name in nvidia-smi, for example MIG 1g.5gb+me."
 _ID = "The profile's number in nvidia-smi mig -lgip. It identifies the profile."
+_CONTROLLER = "The PCI address of the USB controller to which the device is connected."
 
 FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
     kinds.HarvesterStatus: {
@@ -90,6 +92,31 @@ FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
         "message": "The drift and the next command, or the change in progress.",
         "appliedBoot": "The boot of the node in which the spec was applied last.",
         "differences": "While out of sync: each difference, as a sentence.",
+    },
+    peripherals.USBDeviceStatus: {
+        "vendorID": "Four hexadecimal digits.",
+        "productID": "Four hexadecimal digits.",
+        "nodeName": "The node that has it.",
+        "resourceName": "The resource that a VM requests to get the device, once it is claimed.",
+        "devicePath": "The device's file on the node, for example /dev/bus/usb/001/004.",
+        "description": "The names of the product and of the vendor, and the name that the device reports.",
+        "pciAddress": _CONTROLLER,
+        "classType": "The name of the device's class, for example Mass Storage.",
+        "enabled": "Whether a claim passes the device through to VMs.",
+        "status": "orphaned while a claimed device is unplugged.",
+        "message": "What to do about an orphaned device.",
+    },
+    peripherals.USBDeviceClaimSpec: {"userName": "The user who requested it. It cannot change."},
+    peripherals.USBDeviceClaimStatus: {"nodeName": "The node that has the device.", "pciAddress": _CONTROLLER},
+    peripherals.SRIOVNetworkDeviceSpec: {
+        "address": "The port's PCI address. It cannot change.",
+        "nodeName": _NODE,
+        "numVFs": "How many virtual functions it should have. The number changes only while none of them is in use.",
+    },
+    peripherals.SRIOVNetworkDeviceStatus: {
+        "vfAddresses": "Its virtual functions, in the order in which the kernel's virtfn links sort as text.",
+        "vfPCIDevices": "The PCIDevice objects of these, in the same order.",
+        "status": "sriovNetworkDeviceEnabled while it has virtual functions, otherwise sriovNetworkDeviceDisabled.",
     },
 }
 """By the field's name on the wire. A subclass inherits the descriptions of its base."""

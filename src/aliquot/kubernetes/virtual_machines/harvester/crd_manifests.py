@@ -12,21 +12,23 @@ import msgspec
 from msgspec import inspect
 
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.kinds.harvester import KINDS, HarvesterStatus
+from aliquot.kubernetes.kinds.harvester import HarvesterStatus
+from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
 from aliquot.kubernetes.virtual_machines.harvester.crd_descriptions import FIELD_DESCRIPTIONS
 from aliquot.kubernetes.virtual_machines.harvester.crd_validation import (
     COLUMNS,
     FIELD_RULES,
     IMMUTABLE_FIELDS,
     KIND_DESCRIPTIONS,
+    NAMED_OTHERWISE,
 )
 
 JSON = dict[str, Any]
 
 
 def definitions() -> list[JSON]:
-    """Return the CustomResourceDefinitions as plain objects, in the order of ``kinds.harvester.KINDS``."""
-    return [_definition(kind) for kind in KINDS]
+    """Return the CustomResourceDefinitions as plain objects, in the order of ``ALL_KINDS``."""
+    return [_definition(kind) for kind in ALL_KINDS]
 
 
 def _definition(kind: type[KubeObject]) -> JSON:
@@ -71,7 +73,8 @@ def schema(kind: type[KubeObject]) -> JSON:
     }
     if kind in IMMUTABLE_FIELDS:
         found["required"] = ["spec"]
-        found["x-kubernetes-validations"] = [_name_rule(IMMUTABLE_FIELDS[kind][0])]
+        if kind not in NAMED_OTHERWISE:
+            found["x-kubernetes-validations"] = [_name_rule(IMMUTABLE_FIELDS[kind][0])]
         _make_immutable(found["properties"]["spec"], IMMUTABLE_FIELDS[kind])
     return found
 

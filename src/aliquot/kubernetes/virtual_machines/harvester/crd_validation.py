@@ -11,6 +11,7 @@ from typing import Any, get_args
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.kinds import harvester_peripherals as peripherals
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionStatus
 
 JSON = dict[str, Any]
@@ -53,6 +54,26 @@ COLUMNS: dict[type[KubeObject], tuple[tuple[str, str], ...]] = {
         ("Status", ".status.status"),
         ("Message", ".status.message"),
     ),
+    peripherals.USBDevice: (
+        ("Vendor ID", ".status.vendorID"),
+        ("Product ID", ".status.productID"),
+        ("Node Name", ".status.nodeName"),
+        ("Description", ".status.description"),
+        ("Resource Name", ".status.resourceName"),
+        ("PCI Address", ".status.pciAddress"),
+        ("Enabled", ".status.enabled"),
+    ),
+    peripherals.USBDeviceClaim: (
+        ("Node Name", ".status.nodeName"),
+        ("PCI Address", ".status.pciAddress"),
+        ("User Name", ".spec.userName"),
+    ),
+    peripherals.SRIOVNetworkDevice: (
+        ("Address", ".spec.address"),
+        ("Node Name", ".spec.nodeName"),
+        ("NumVFs", ".spec.numVFs"),
+        ("VF Addresses", ".status.vfAddresses"),
+    ),
 }
 """Header and JSON path. Every column has the type string."""
 
@@ -82,6 +103,9 @@ FIELD_RULES: dict[type, dict[str, JSON]] = {
     kinds.MigProfileSpec: {"id": _COUNT, "name": {"minLength": 1, "maxLength": 63}, "requested": _COUNT},
     kinds.MigProfileStatus: {"id": _COUNT, "available": _COUNT, "total": _COUNT},
     kinds.MigConfigurationStatus: {"status": {"enum": ["", *get_args(names.MigConfigurationState)]}},
+    peripherals.USBDeviceStatus: {"status": {"enum": ["", *get_args(peripherals.UsbState)]}},
+    peripherals.SRIOVNetworkDeviceSpec: {"address": _ADDRESS, "nodeName": _NODE, "numVFs": _COUNT},
+    peripherals.SRIOVNetworkDeviceStatus: {"status": {"enum": ["", *get_args(peripherals.NetworkState)]}},
     Condition: {
         "status": {"enum": list(get_args(ConditionStatus))},
         "reason": {"pattern": r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"},
@@ -95,10 +119,13 @@ IMMUTABLE_FIELDS: dict[type[KubeObject], tuple[str, ...]] = {
     kinds.SRIOVGPUDevice: ("address", "nodeName"),
     kinds.VGPUDevice: ("address", "nodeName", "parentGPUDeviceAddress"),
     kinds.MigConfiguration: ("gpuAddress", "nodeName"),
+    peripherals.SRIOVNetworkDevice: ("address", "nodeName"),
 }
 """The spec fields that identify the function, which never change. The first one gives the object its name, as in
-``harvester_names.object_name``.
+``harvester_names.object_name``, unless the kind is in ``NAMED_OTHERWISE``.
 """
+NAMED_OTHERWISE: tuple[type[KubeObject], ...] = (peripherals.SRIOVNetworkDevice,)
+"""Kinds whose names do not follow from an address: a port's object has the name of the interface."""
 
 KIND_DESCRIPTIONS: dict[type[KubeObject], str] = {
     kinds.PCIDevice: "A PCI function of a node. The node's agent writes it. A PCIDeviceClaim of the same name passes "
@@ -109,4 +136,8 @@ KIND_DESCRIPTIONS: dict[type[KubeObject], str] = {
     "status.availableTypes are the types that fit now.",
     kinds.MigConfiguration: "The MIG geometry that is requested for a GPU. To change it, disable the object, change "
     "spec.profileSpec, and enable the object again.",
+    peripherals.USBDevice: "A USB device of a node. The node's agent writes it. A USBDeviceClaim of the same name "
+    "passes the device through to VMs.",
+    peripherals.USBDeviceClaim: "A request to pass the USB device of the same name through to VMs.",
+    peripherals.SRIOVNetworkDevice: "A network port that supports virtual functions. spec.numVFs requests them.",
 }

@@ -19,8 +19,10 @@ from aliquot.core.model.pci import PciFunction
 from aliquot.kubernetes.gpu.device_resources import Delivery, DeviceResource, ResourceDevice, ResourceOffer
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
+from aliquot.kubernetes.kinds.harvester_peripherals import QEMU_USER
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.other_functions import busy_peers
+from aliquot.kubernetes.virtual_machines.harvester.peripherals.usb_offer import usb_resources
 
 VFIO_PCI = "vfio-pci"
 CONTROL = "/dev/vfio/vfio"
@@ -41,12 +43,18 @@ class _OfferedDevice(msgspec.Struct, frozen=True):
 
 
 def offer(
-    view: NodeView, objects: Objects, groups: Mapping[str, int], unhealthy: frozenset[str] = frozenset()
+    view: NodeView,
+    objects: Objects,
+    groups: Mapping[str, int],
+    unhealthy: frozenset[str] = frozenset(),
+    *,
+    owner: int | None = QEMU_USER,
 ) -> ResourceOffer:
     """Return what this node offers now, by resource and address.
 
     ``groups`` are the IOMMU groups of mdevs by UUID, ``unhealthy`` the UUIDs of GPUs and vGPUs that must not be
-    allocated. ``refusals`` of the result are sentences about devices that are listed but not available.
+    allocated, ``owner`` the user that must own the files of USB devices. ``refusals`` of the result are sentences about
+    devices that are listed but not available.
     """
     functions = {function.address: function for function in view.functions}
     if view.inventory is None:
@@ -57,7 +65,10 @@ def offer(
     named: dict[str, list[ResourceDevice]] = {}
     for each in sorted(found, key=lambda one: (one.resource, one.gpu, one.index)):
         named.setdefault(each.resource, []).append(_device(each))
-    resources = tuple(DeviceResource(name, tuple(devices)) for name, devices in named.items())
+    resources = (
+        *(DeviceResource(name, tuple(devices)) for name, devices in named.items()),
+        *usb_resources(view, objects, owner),
+    )
     return ResourceOffer(
         resources, tuple(f"{each.id} ({each.resource}): {each.problem}" for each in found if each.problem)
     )

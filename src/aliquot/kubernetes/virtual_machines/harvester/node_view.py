@@ -10,7 +10,9 @@ import msgspec
 from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
+from aliquot.core.model.peripherals import Peripherals
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectReason
 
 JSON = dict[str, Any]
@@ -24,6 +26,10 @@ class Objects(msgspec.Struct, frozen=True):
     migs: Mapping[str, MigConfiguration] = {}
     functions: Mapping[str, PCIDevice] = {}
     claims: Mapping[str, PCIDeviceClaim] = {}
+    usb: Mapping[str, USBDevice] = {}
+    usb_claims: Mapping[str, USBDeviceClaim] = {}
+    """Those of all nodes: a new claim does not name its node."""
+    network: Mapping[str, SRIOVNetworkDevice] = {}
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -44,6 +50,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """Why no driver answers."""
     driver_error: str = ""
     """The sentence for ``reason``."""
+    peripherals: Peripherals | None = None
+    """USB devices and network ports; None if the agent does not serve them."""
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -15,6 +15,8 @@ from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcom
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, ObjectChange, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, changes_for
+from aliquot.kubernetes.virtual_machines.harvester.peripherals import network_devices as network
+from aliquot.kubernetes.virtual_machines.harvester.peripherals import usb_devices as usb
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu, list_physical_gpus
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 
@@ -32,7 +34,8 @@ def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> 
     # A GPU's object that the watch does not show may have lost the label of the watch. It is created or found first;
     # its dependent objects follow from its content.
     being_created: set[str] = set()
-    for draft in _drafts(view, objects, found, owners, results):
+    peripherals = (*usb.drafts(view, objects), *network.drafts(view, objects, results))
+    for draft in (*_drafts(view, objects, found, owners, results), *peripherals):
         out += changes_for(_stored(objects, draft), draft)
         if draft.kind is SRIOVGPUDevice and draft.name not in objects.gpus:
             being_created.add(draft.name)
@@ -45,12 +48,15 @@ def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> 
         *vgpus.objects_to_delete(view, objects, being_created),
         *(each for each in _devices_without_gpu(view, objects, found) if not each.spec.enabled),
         *functions.objects_to_delete(view, objects),
+        *usb.objects_to_delete(view, objects),
+        *network.objects_to_delete(view, objects),
     ]
     deleted_keys = {(each.TYPE.kind, each.name) for each in to_delete}
     remaining = [change for change in out if (change.kind, change.name) not in deleted_keys]
     return (
         *(change for change in remaining if not _comes_last(change)),
         *claims.finalizer_changes(view, objects, {outcome.physical_gpu.pci: outcome.physical_gpu for outcome in found}),
+        *usb.claim_changes(view, objects),
         *claims.owner_changes(each for each in reservations if each.metadata.deletion_timestamp is None),
         *(_delete(each) for each in to_delete if each.metadata.deletion_timestamp is None),
         *(change for change in remaining if _comes_last(change)),
@@ -110,6 +116,9 @@ def _stored(objects: Objects, draft: Draft) -> KubeObject | None:
         "SRIOVGPUDevice": objects.gpus,
         "VGPUDevice": objects.vgpus,
         "MigConfiguration": objects.migs,
+        "USBDevice": objects.usb,
+        "USBDeviceClaim": objects.usb_claims,
+        "SRIOVNetworkDevice": objects.network,
     }
     return by_kind[draft.kind.TYPE.kind].get(draft.name)
 

@@ -19,8 +19,8 @@ class Draft(msgspec.Struct, frozen=True):
 
     kind: type[KubeObject]
     name: str
-    spec: HarvesterSpec
-    """Only for a new object: afterwards it belongs to the user."""
+    spec: HarvesterSpec | None
+    """Only for a new object: afterwards it belongs to the user. None for a kind without a spec."""
     status: HarvesterStatus
     labels: Mapping[str, str | None] = {}
     """Only our labels; None for one that must be absent. Other labels stay."""
@@ -54,7 +54,8 @@ def _creation_changes(draft: Draft) -> list[ObjectChange]:
     meta |= {"ownerReferences": plain(draft.owners)} if draft.owners else {}
     meta |= {"finalizers": list(draft.finalizers)} if draft.finalizers else {}
     head = {"apiVersion": draft.kind.TYPE.api_version, "kind": draft.kind.TYPE.kind}
-    creation = _change("create", draft, {**head, "metadata": meta, "spec": plain(draft.spec)}, draft.why or "it is new")
+    spec: JSON = {} if draft.spec is None else {"spec": plain(draft.spec)}
+    creation = _change("create", draft, {**head, "metadata": meta, **spec}, draft.why or "it is new")
     status = plain(draft.status)
     return [creation, _change("status", draft, {"status": status}, "it is new")] if status else [creation]
 

@@ -9,9 +9,19 @@ import msgspec
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_peripherals import (
+    USB_FINALIZER,
+    SRIOVNetworkDevice,
+    USBDevice,
+    USBDeviceClaim,
+)
 
-_ORDER: tuple[type[KubeObject], ...] = (PCIDeviceClaim, VGPUDevice, MigConfiguration, SRIOVGPUDevice, PCIDevice)
+_ORDER: tuple[type[KubeObject], ...] = (
+    *(PCIDeviceClaim, VGPUDevice, MigConfiguration, SRIOVGPUDevice, PCIDevice),
+    *(USBDeviceClaim, USBDevice, SRIOVNetworkDevice),
+)
 """The order of deletion: an object goes before its owner."""
+_FINALIZERS = (names.CLAIM_FINALIZER, USB_FINALIZER)
 
 
 class Orphan(msgspec.Struct, frozen=True):
@@ -35,23 +45,31 @@ def orphans(nodes: Collection[str], objects: Iterable[KubeObject]) -> tuple[Orph
 
     An object that names no node stays.
     """
-    found = [_orphan(each, node) for each in objects if (node := node_of(each)) and node not in nodes]
+    given = tuple(objects)
+    devices = {each.name: node_of(each) for each in given if isinstance(each, USBDevice)}
+    # A claim that no agent has served yet does not name its node, but its device does.
+    found = [
+        _orphan(each, node)
+        for each in given
+        if (node := node_of(each) or (devices.get(each.name, "") if isinstance(each, USBDeviceClaim) else ""))
+        and node not in nodes
+    ]
     return tuple(sorted(found, key=lambda each: (_ORDER.index(each.kind), each.name)))
 
 
 def node_of(item: KubeObject) -> str:
     """Return the node of an object's device; "" if the object names none."""
     node = ""
-    if isinstance(item, PCIDevice):
+    if isinstance(item, PCIDevice | USBDevice | USBDeviceClaim):
         node = item.status.node_name
-    elif isinstance(item, PCIDeviceClaim | SRIOVGPUDevice | VGPUDevice | MigConfiguration):
+    elif isinstance(item, PCIDeviceClaim | SRIOVGPUDevice | VGPUDevice | MigConfiguration | SRIOVNetworkDevice):
         node = item.spec.node_name
     return node or item.metadata.labels.get(names.NODE_LABEL, "")
 
 
 def _orphan(item: KubeObject, node: str) -> Orphan:
     meta = item.metadata
-    rest = tuple(each for each in meta.finalizers if each != names.CLAIM_FINALIZER)
+    rest = tuple(each for each in meta.finalizers if each not in _FINALIZERS)
     ours = len(rest) != len(meta.finalizers)
     return Orphan(
         type(item),

@@ -22,11 +22,12 @@ from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, VGPUDevice, is_served, passes_through
+from aliquot.kubernetes.kinds.harvester_peripherals import USBDevice, serves_usb
 from aliquot.kubernetes.kinds.kubevirt import PERMITTED_ANNOTATION, KubeVirt
 
 JSON = dict[str, Any]
-PCI, MEDIATED = "pciHostDevices", "mediatedDevices"
-SELECTORS = {PCI: "pciVendorSelector", MEDIATED: "mdevNameSelector"}
+PCI, MEDIATED, USB = "pciHostDevices", "mediatedDevices", "usb"
+SELECTORS = {PCI: "pciVendorSelector", MEDIATED: "mdevNameSelector", USB: "selectors"}
 
 
 class _Configuration(ApiStruct, frozen=True):
@@ -49,14 +50,16 @@ class PermittedDevice(msgspec.Struct, frozen=True, order=True):
     """An entry of ``permittedHostDevices``."""
 
     list_name: str
-    """The list that contains the entry: ``PCI`` or ``MEDIATED``."""
+    """The list that contains the entry: ``PCI``, ``MEDIATED`` or ``USB``."""
     resource: str
     selector: str
-    """Selects the device: ``10de:26b9``, or the name of a vGPU type."""
+    """Selects the device: ``10de:26b9``, or the name of a vGPU type. For USB: ``0951:1666``."""
 
     def body(self) -> JSON:
+        vendor, _, product = self.selector.partition(":")
+        usb = [{"vendor": vendor, "product": product}]
         return {
-            SELECTORS[self.list_name]: self.selector,
+            SELECTORS[self.list_name]: usb if self.list_name == USB else self.selector,
             "resourceName": self.resource,
             "externalResourceProvider": True,
         }
@@ -81,8 +84,10 @@ def wanted_entries(
     claims: Iterable[PCIDeviceClaim],
     used: Collection[str] = (),
     foreign_nodes: Collection[str] = (),
+    usb: Iterable[USBDevice] = (),
 ) -> WantedEntries:
-    """Return the entries for the objects of all nodes. ``used`` are resources that VMs have or wait for.
+    """Return the entries for the objects of all nodes. ``used`` are resources that VMs have or wait for, ``usb`` the
+    USB devices with a claim.
 
     The status of a vGPU shows its framework: a UUID for an mdev, the number of the type with vendor-specific VFIO.
     """
@@ -106,7 +111,27 @@ def wanted_entries(
         (foreign if is_foreign else requested).add(function.status.resource_name)
         if claim.status.passthrough_enabled and _vendor_and_device(function) and not is_foreign:
             found.add(PermittedDevice(PCI, function.status.resource_name, _vendor_and_device(function)))
-    return WantedEntries(frozenset(found), frozenset(requested), frozenset(foreign))
+    more = _wanted_usb(usb, foreign_nodes)
+    return WantedEntries(
+        frozenset(found) | more.entries, frozenset(requested) | more.requested, frozenset(foreign) | more.foreign
+    )
+
+
+def _wanted_usb(devices: Iterable[USBDevice], foreign_nodes: Collection[str]) -> WantedEntries:
+    """Return the entries for claimed USB devices."""
+    named = [each for each in devices if each.status.resource_name]
+    ours = [each for each in named if serves_usb(each) and each.status.node_name not in foreign_nodes]
+    requested = frozenset(each.status.resource_name for each in ours)
+    foreign = frozenset(each.status.resource_name for each in named) - requested
+    return WantedEntries(frozenset(entry for each in ours for entry in _usb_entries(each)), requested, foreign)
+
+
+def _usb_entries(device: USBDevice) -> set[PermittedDevice]:
+    """Return the entry of a USB device that is passed through."""
+    status = device.status
+    if status.enabled is not True or not (status.vendor_id and status.product_id):
+        return set()
+    return {PermittedDevice(USB, status.resource_name, f"{status.vendor_id}:{status.product_id}")}
 
 
 def _vgpu_entries(vgpu: VGPUDevice, function: PCIDevice | None) -> set[PermittedDevice]:
@@ -212,7 +237,11 @@ def _is_current(entry: PermittedDevice, want: WantedEntries) -> bool:
 def _entry(list_name: str, row: Any) -> PermittedDevice:
     """Parse a row. Rows of other programs may have any content."""
     fields = row if isinstance(row, dict) else {}
-    return PermittedDevice(list_name, str(fields.get("resourceName", "")), str(fields.get(SELECTORS[list_name], "")))
+    selector = fields.get(SELECTORS[list_name], "")
+    if list_name == USB:
+        pairs = [each for each in selector if isinstance(each, dict)] if isinstance(selector, list) else []
+        selector = ",".join(f"{each.get('vendor', '')}:{each.get('product', '')}" for each in pairs)
+    return PermittedDevice(list_name, str(fields.get("resourceName", "")), str(selector))
 
 
 def _has_external_provider(row: Any) -> bool:

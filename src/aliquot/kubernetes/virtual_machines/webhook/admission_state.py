@@ -1,4 +1,4 @@
-"""The state that admission reviews read: the controller's informers, and USB devices, which only the webhooks read."""
+"""The state that admission reviews read, from the controller's informers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ import msgspec
 
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
-from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers as Watched
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
-    AdmissionSnapshot,
-    USBDevice,
-    USBDeviceClaim,
-)
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
@@ -26,19 +20,14 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class AdmissionState:
-    """The cluster state for reviews. The controller follows ``informers``; ``follow`` watches the USB devices."""
+    """The cluster state for reviews. The controller follows ``informers``."""
 
-    def __init__(self, informers: Watched, accounts: frozenset[str], timing: WatchTiming = KIND_TIMING) -> None:
+    def __init__(self, informers: Watched, accounts: frozenset[str]) -> None:
         self._informers, self._accounts = informers, accounts
-        self._usb = Informer(USBDevice, timing=timing)
-        self._usb_claims = Informer(USBDeviceClaim, timing=timing)
-        self.follow = InformerGroup(self._usb, self._usb_claims).follow
 
     @property
     def missing(self) -> str:
-        """A sentence that names the kind that was not read yet; "" once reviews can be answered. USB devices that
-        cannot be read do not delay reviews.
-        """
+        """A sentence that names the kind that was not read yet; "" once reviews can be answered."""
         unknown = next((informer for informer in self._informers.all_informers if not informer.synced), None)
         return "" if unknown is None else unknown.unavailable or f"{unknown.kind.TYPE} were not read yet"
 
@@ -51,8 +40,9 @@ class AdmissionState:
             migs=informers.migs.by_name,
             functions=informers.functions.by_name,
             claims=informers.claims.by_name,
-            usb_claims=self._usb_claims.by_name,
-            usb=self._usb.by_name,
+            usb_claims=informers.usb_claims.by_name,
+            usb=informers.usb.by_name,
+            network=informers.network.by_name,
             nodes=informers.nodes.by_name,
             vms={each.key: each for each in informers.vms.items},
             instances={each.key: each for each in informers.instances.items},

@@ -98,7 +98,6 @@ class Webhook:
     async def run(self) -> None:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.state.follow(self._api))
             group.create_task(self._keep_updated())
             group.create_task(self._serve())
 

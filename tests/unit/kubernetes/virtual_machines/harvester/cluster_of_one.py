@@ -16,19 +16,23 @@ from aliquot.core.engine.apply import apply
 from aliquot.core.engine.context import ExecutionContext
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.peripherals import Peripherals
 from aliquot.core.planner.plan import plan
 from aliquot.errors import AliquotError
 from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.hardware.kernel.function_binding import bind_function, release_function
+from aliquot.hardware.kernel.network_ports import scan_ports, set_functions
 from aliquot.hardware.kernel.pci_ids import pci_names
+from aliquot.hardware.kernel.usb_scan import scan_usb
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.kinds.harvester import KINDS
 from aliquot.kubernetes.kinds.harvester_names import object_name
+from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
 from aliquot.kubernetes.virtual_machines.agent.retry_state import error_result
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, intents
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
 from aliquot.kubernetes.virtual_machines.harvester.other_functions import FunctionBinding, bindings
+from aliquot.kubernetes.virtual_machines.harvester.peripherals.network_devices import requests
 from aliquot.kubernetes.virtual_machines.harvester.reasons import blocker_verdict
 from support.simnodes import Node
 from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
@@ -41,6 +45,9 @@ PLURALS = {
     "MigConfiguration": "migs",
     "PCIDevice": "functions",
     "PCIDeviceClaim": "claims",
+    "USBDevice": "usb",
+    "USBDeviceClaim": "usb_claims",
+    "SRIOVNetworkDevice": "network",
 }
 NAMES = pci_names((str(Path(__file__).with_name("other_vendors.ids")),))
 
@@ -65,7 +72,7 @@ class Store:
         self.objects: dict[tuple[str, str], JSON] = {}
         self.written: list[ObjectChange] = []
         self._uid = 0
-        self._kinds: dict[str, type[KubeObject]] = {kind.TYPE.kind: kind for kind in KINDS}
+        self._kinds: dict[str, type[KubeObject]] = {kind.TYPE.kind: kind for kind in ALL_KINDS}
 
     def get(self, kind: str, name: str) -> JSON:
         return self.objects[kind, name]
@@ -85,7 +92,7 @@ class Store:
         """Apply a patch as ``kubectl patch --type merge`` does."""
         before = self.objects[kind, name]
         after = merged(before, {k: v for k, v in patch.items() if k != "status"})
-        if after["spec"] != before["spec"]:
+        if after.get("spec") != before.get("spec"):
             after["metadata"]["generation"] += 1
         self._keep(kind, name, after)
 
@@ -137,7 +144,7 @@ class Tweaked(Node):
 
 class One:
     """A node with its objects. ``blind`` is the reason why no driver answers, or "" if one does. With ``all_devices``
-    the agent serves the functions of all vendors.
+    the agent serves the functions of all vendors, with ``peripherals`` USB devices and network ports.
     """
 
     def __init__(
@@ -148,7 +155,9 @@ class One:
         address: str | None = None,
         *,
         all_devices: bool = False,
+        peripherals: bool = False,
     ) -> None:
+        self.serves_peripherals = peripherals
         self.name = name
         self.all_devices = all_devices
         self.node_addresses: tuple[str, ...] = ()
@@ -171,7 +180,11 @@ class One:
             inventory=inventory,
             reason="DriverPodNotReady" if self.blind else "",
             driver_error=self.blind,
+            peripherals=self._peripherals() if self.serves_peripherals else None,
         )
+
+    def _peripherals(self) -> Peripherals:
+        return Peripherals(scan_usb(self.node.files, NAMES), scan_ports(self.node.files, self.node_addresses))
 
     def publish(self) -> int:
         """Write until all objects are current. Return the number of changes."""
@@ -211,6 +224,17 @@ class One:
         self.results.pop(binding.address, None)
         return True
 
+    def set_functions(self) -> bool:
+        """Set the requested numbers of virtual functions of network ports. Return whether anything changed."""
+        changed = False
+        for each in requests(self.view(), self.store.typed()):
+            try:
+                set_functions(self.node.files, each.address, each.count)
+                changed = True
+            except AliquotError as error:
+                self.results[each.address] = Result(each.digest, False, "HardwareRefused", error.brief)
+        return changed
+
     def _execute(self, intent: Intent) -> bool:
         assert intent.desired is not None
         made = plan(self.node.whole.read(), Desired((intent.desired,)))
@@ -238,6 +262,7 @@ class One:
         """Run rounds until there is nothing to write and nothing to do."""
         for _ in range(8):
             wrote, did = self.publish(), self.act()
+            did = self.set_functions() or did
             if not wrote and not did:
                 return self
         raise AssertionError("it does not come to rest")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from aliquot.kubernetes.client.object_base import Condition
+from aliquot.kubernetes.kinds.harvester_peripherals import USBDevice
 from aliquot.kubernetes.kinds.kubevirt import PERMITTED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import (
     KubeVirtSettings,
@@ -217,3 +218,44 @@ def test_another_vendors_function_that_we_serve_is_permitted_and_goes_with_its_c
     assert server.devices == {"pciHostDevices": [GPU_UUID, entry]}
     server.make([], [served], [])
     assert server.devices == {"pciHostDevices": [GPU_UUID]}
+
+
+STICK = "kubevirt.io/n1-0951-1666-001002"
+USB = {
+    "selectors": [{"vendor": "0951", "product": "1666"}],
+    "resourceName": STICK,
+    "externalResourceProvider": True,
+}
+
+
+def stick(*, enabled: bool = True, node: str = "n1", ours: bool = True) -> USBDevice:
+    status = {"vendorID": "0951", "productID": "1666", "nodeName": node, "resourceName": STICK, "enabled": enabled}
+    conditions = [{"type": "Ready", "status": "True"}] if ours else []
+    body = {"metadata": {"name": STICK.partition("/")[2]}, "status": status | {"conditions": conditions}}
+    return msgspec.convert(body, USBDevice)
+
+
+def test_a_claimed_usb_device_is_permitted_by_its_ids_as_pcidevices_does() -> None:
+    server = Server()
+    server.make([], [], [], usb=[stick()])
+    assert server.devices == {"usb": [USB]}
+    server.make([], [], [], usb=[stick(enabled=False)])
+    assert server.devices == {"usb": [USB]}, "it is still claimed"
+    server.make([], [], [])
+    assert server.devices == {"usb": []}
+
+
+def test_a_usb_device_of_pcidevices_keeps_its_entry() -> None:
+    for theirs in (stick(ours=False), stick(node="n2")):
+        server = Server({"usb": [USB]}, [STICK])
+        assert "spec" not in server.make([], [], [], foreign_nodes={"n2"}, usb=[theirs])
+        assert server.devices == {"usb": [USB]}
+
+
+def test_usb_entries_of_others_are_left_alone() -> None:
+    odd: list[Any] = [{"resourceName": "kubevirt.io/other", "selectors": "?"}, 7, {"resourceName": STICK}]
+    server = Server({"usb": odd})
+    server.make([], [], [], usb=[stick()])
+    assert server.devices == {"usb": [*odd, USB]}
+    server.make([], [], [])
+    assert server.devices == {"usb": odd}

@@ -56,6 +56,8 @@ def resource_of(snapshot: AdmissionSnapshot, name: str) -> str:
     type_name = "" if vgpu is None else vgpu.status.configured or (vgpu.spec.type_name if vgpu.spec.enabled else "")
     if type_name:
         return names.vgpu_resource(type_name)
+    if name in snapshot.usb and name in snapshot.usb_claims:
+        return snapshot.usb[name].status.resource_name
     function = snapshot.functions.get(name)
     return function.status.resource_name if function is not None and name in snapshot.claims else ""
 
@@ -64,7 +66,8 @@ def devices_of(snapshot: AdmissionSnapshot, resource: str) -> dict[str, str]:
     """Return the devices that are offered as a resource, each with its node."""
     found = {n: v.spec.node_name for n, v in snapshot.vgpus.items() if resource_of(snapshot, n) == resource}
     claimed = {n: c.spec.node_name for n, c in snapshot.claims.items() if resource_of(snapshot, n) == resource}
-    return claimed | found
+    usb = {n: snapshot.usb[n].status.node_name for n in snapshot.usb if resource_of(snapshot, n) == resource}
+    return claimed | found | usb
 
 
 def describe_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
@@ -116,11 +119,11 @@ def _held_names(vm: VirtualMachine, snapshot: AdmissionSnapshot, key: Key) -> se
     devices = vm.devices.all
     if key in snapshot.instances and not snapshot.instances[key].finished:
         allocated, devices = annotated_devices(vm), snapshot.instances[key].devices.all
-    named = {
-        d.name
-        for d in devices
-        if d.device_name not in allocated and (d.name in snapshot.vgpus or d.name in snapshot.claims)
-    }
+    known = (snapshot.vgpus, snapshot.claims, snapshot.usb_claims)
+    named = {d.name for d in devices if d.device_name not in allocated and any(d.name in each for each in known)}
+    # A USB device has a resource of its own: a VM that requests it has this device, whatever its entry is called.
+    requested = {d.device_name for d in devices}
+    named |= {n for n in snapshot.usb_claims if n in snapshot.usb and resource_of(snapshot, n) in requested - {""}}
     return named | {each for given in allocated.values() for each in given}
 
 

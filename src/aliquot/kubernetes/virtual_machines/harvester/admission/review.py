@@ -9,20 +9,24 @@ from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
-from aliquot.kubernetes.kinds.harvester import (
-    ADMISSION_KINDS,
-    GROUP,
-)
+from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP
+from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
+from aliquot.kubernetes.virtual_machines.harvester.admission import network_devices as network
 from aliquot.kubernetes.virtual_machines.harvester.admission import pci_device_claims as claims
 from aliquot.kubernetes.virtual_machines.harvester.admission import sriov_gpu_devices as gpus
+from aliquot.kubernetes.virtual_machines.harvester.admission import usb_device_claims as usb_claims
+from aliquot.kubernetes.virtual_machines.harvester.admission import usb_devices as usb
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import missing_device_warnings
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
 
 K = TypeVar("K", bound=KubeObject)
 _RULES: dict[str, tuple[type[Any], Any]] = {
-    kind.TYPE.plural: (kind, rules) for kind, rules in zip(ADMISSION_KINDS, (migs, gpus, vgpus, claims), strict=True)
+    kind.TYPE.plural: (kind, rules)
+    for kind, rules in zip(
+        (*ADMISSION_KINDS, *PERIPHERAL_KINDS), (migs, gpus, vgpus, claims, usb, usb_claims, network), strict=True
+    )
 }
 """By plural resource name."""
 
@@ -48,7 +52,7 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
         return AdmissionVerdict()  # being deleted: it must be possible to remove finalizers
     reasons = tuple(dict.fromkeys(map(str, _reasons(edit, rules, snapshot))))
     warnings = [*getattr(rules, "warnings", _no_warnings)(edit, snapshot)]
-    if old is None and new is not None and not reasons:
+    if old is None and new is not None and not reasons and kind in ADMISSION_KINDS:
         warnings += missing_device_warnings(name, new.spec.node_name, snapshot)
     return AdmissionVerdict(reasons=reasons, warnings=tuple(map(str, warnings)))
 

@@ -3,56 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, AdmissionRequest
-from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
+from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import (
-    GROUP,
-    VERSION,
     MigConfiguration,
     PCIDevice,
     PCIDeviceClaim,
     SRIOVGPUDevice,
     VGPUDevice,
 )
+from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 
 Key = tuple[str, str]
 """Namespace and name."""
-
-
-class USBDeviceClaimStatus(ApiStruct, frozen=True):
-    """The status of a claim on a USB device."""
-
-    node_name: str = ""
-    pci_address: str = ""
-    """The address of the USB controller to which the device is connected."""
-
-
-class USBDeviceClaim(KubeObject, frozen=True):
-    """A request to pass a USB device through. It is only read: Aliquot does not manage USB."""
-
-    TYPE: ClassVar[ResourceType] = ResourceType(GROUP, VERSION, "usbdeviceclaims", "USBDeviceClaim", namespaced=False)
-
-    status: USBDeviceClaimStatus = USBDeviceClaimStatus()
-
-
-class USBDeviceStatus(ApiStruct, frozen=True):
-    node_name: str = ""
-    resource_name: str = ""
-
-
-class USBDevice(KubeObject, frozen=True):
-    """A USB device of a node. It is only read."""
-
-    TYPE: ClassVar[ResourceType] = ResourceType(GROUP, VERSION, "usbdevices", "USBDevice", namespaced=False)
-
-    status: USBDeviceStatus = USBDeviceStatus()
 
 
 class AdmissionSnapshot(msgspec.Struct, frozen=True):
@@ -65,6 +35,7 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True):
     claims: Mapping[str, PCIDeviceClaim] = {}
     usb_claims: Mapping[str, USBDeviceClaim] = {}
     usb: Mapping[str, USBDevice] = {}
+    network: Mapping[str, SRIOVNetworkDevice] = {}
     nodes: Mapping[str, Node] = {}
     vms: Mapping[Key, VirtualMachine] = {}
     instances: Mapping[Key, VirtualMachineInstance] = {}
