@@ -23,6 +23,8 @@ HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtu
 _UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
 LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
+PERIPHERALS = f"{HARVESTER}/peripherals"
+PERIPHERAL_OBJECTS = (f"{_UNITS}/harvester/peripherals",)
 ADDON = ("tests/laws/property/test_harvester_addon.py",)
 ADMISSION = (f"{_UNITS}/harvester/admission", f"{_UNITS}/kubevirt/admission")
 BINDING = ("tests/contract/test_nvml.py",)
@@ -416,6 +418,62 @@ MUTANTS = {
         "or not _is_settled(vgpu_object)\n",
         "\n",
         OBJECTS,
+    ),
+    "usb-unplugged": Mutant(
+        "USB: the object of a claimed device is deleted with its claim when the device is unplugged, as in pcidevices",
+        f"{PERIPHERALS}/usb_devices.py",
+        "        if name not in objects.usb_claims:\n            yield found",
+        "        yield found",
+        PERIPHERAL_OBJECTS,
+    ),
+    "usb-gone-healthy": Mutant(
+        "USB: an unplugged device is still given to machines",
+        f"{PERIPHERALS}/usb_offer.py",
+        "healthy=device is not None",
+        "healthy=True",
+        PERIPHERAL_OBJECTS,
+    ),
+    "usb-controller": Mutant(
+        "USB: a device is passed through although its controller is claimed as a whole",
+        f"{PERIPHERALS}/usb_devices.py",
+        "if controller and claim.spec.address == controller and",
+        "if not controller and claim.spec.address == controller and",
+        PERIPHERAL_OBJECTS,
+    ),
+    "usb-user": Mutant(
+        "USB: a claim is in use only by machines whose entry has the name of the object, as in pcidevices",
+        f"{HARVESTER}/admission/device_users.py",
+        'in requested - {""}}',
+        "in ()}",
+        (f"{_UNITS}/harvester/admission/test_peripherals.py",),
+    ),
+    "port-claimed": Mutant(
+        "network port: its functions are removed although one is claimed",
+        f"{PERIPHERALS}/network_devices.py",
+        "    claims = _claims_on(view, objects, port)\n",
+        "    claims: list[str] = []\n",
+        PERIPHERAL_OBJECTS,
+    ),
+    "port-adopted": Mutant(
+        "network port: a new object requests none of the functions that exist, as pcidevices' does",
+        f"{PERIPHERALS}/network_devices.py",
+        "num_vfs=len(addresses))",
+        "num_vfs=0)",
+        PERIPHERAL_OBJECTS,
+    ),
+    "port-traffic": Mutant(
+        "network port: its functions change while it carries the host's traffic",
+        f"{PERIPHERALS}/network_devices.py",
+        "    if port.traffic:\n        text",
+        "    if False:\n        text",
+        PERIPHERAL_OBJECTS,
+    ),
+    "port-refused": Mutant(
+        "network port: a number that the driver refuses costs the functions that existed",
+        "hardware/kernel/network_ports.py",
+        "        if sriov.count(files, address) != before:\n",
+        "        if not before:\n",
+        ("tests/unit/hardware/kernel/test_network_ports.py",),
     ),
     "apply-unread": Mutant(
         "apply: success is reported without a fresh read",

@@ -158,11 +158,11 @@ class SimClient:
         self._control("vm-stop", name=name)
 
     def plug_usb(self, ids: str, product: str = "") -> str:
-        """Plug in a USB device with these ids (``0951:1666``). Return its file."""
+        """Connect a USB device with these ids (``0951:1666``). Return its file."""
         return str(self._control("usb-plug", ids=ids, product=product)["path"])
 
     def unplug_usb(self, path: str) -> None:
-        """Unplug the USB device with this file."""
+        """Remove the USB device with this file."""
         self._control("usb-unplug", path=path)
 
     def reset(self, gpu: int | str) -> None:

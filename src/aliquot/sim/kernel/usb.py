@@ -41,7 +41,7 @@ def files(node: SimNode) -> dict[str, Entry]:
 
 
 def plug(node: SimNode, _session: SimSession, request: dict[str, Any]) -> object:
-    """Plug in a device with ``ids`` (``0951:1666``), and a ``product`` name. Return its file.
+    """Connect a device with ``ids`` (``0951:1666``), and a ``product`` name. Return its file.
 
     Its number is the next one of its bus: a device that is plugged in again gets another one.
     """
@@ -61,7 +61,7 @@ def plug(node: SimNode, _session: SimSession, request: dict[str, Any]) -> object
 
 
 def unplug(node: SimNode, _session: SimSession, request: dict[str, Any]) -> object:
-    """Unplug the device with the file ``path``."""
+    """Remove the device with the file ``path``."""
     path = str(request.get("path") or "")
     with node.lock:
         staying = [each for each in node.state.usb if each.path != path]

@@ -41,5 +41,5 @@ def delete(edit: ObjectEdit[USBDeviceClaim], old: USBDeviceClaim, snapshot: Admi
 def warnings(edit: ObjectEdit[USBDeviceClaim], snapshot: AdmissionSnapshot) -> Iterator[Message]:
     """Warn about a new claim without a device. It is allowed, because the device may come, as after a restore."""
     if edit.old is None and edit.name not in snapshot.usb:
-        why = f"there is no USBDevice {edit.name}: this claim has no effect until there is one"
+        why = f"USBDevice {edit.name} does not exist: this claim has no effect until it does"
         yield advice(why, "kubectl get usbdevices")

@@ -1,7 +1,7 @@
 """SRIOVNetworkDevices: network ports that can have virtual functions, and the number of them that is requested.
 
 A port that carries the host's traffic has no object, as in Harvester. Functions that exist before the object are taken
-over with it. Functions that somebody else made later are only reported, unless the object has
+over with it. Functions that another program made later are only reported, unless the object has
 ``aliquot.dev/untracked: delete``.
 """
 

@@ -52,7 +52,7 @@ def test_a_device_of_a_claimed_controller_cannot_be_claimed() -> None:
 def test_a_claim_without_a_device_is_admitted_with_a_warning() -> None:
     verdict = judge(request("usbdeviceclaims", None, usb_claim()), environment())
     assert verdict.allowed
-    assert f"there is no USBDevice {NAME}" in verdict.warnings[0]
+    assert f"USBDevice {NAME} does not exist" in verdict.warnings[0]
 
 
 def test_the_user_of_a_claim_is_immutable() -> None:
