@@ -23,7 +23,10 @@ from support.cluster import Cluster
 
 JSON = dict[str, Any]
 API = "/apis/devices.harvesterhci.io/v1beta1"
-PLURALS = ("sriovgpudevices", "vgpudevices", "migconfigurations", "pcidevices", "pcideviceclaims")
+PLURALS = (
+    *("sriovgpudevices", "vgpudevices", "migconfigurations", "pcidevices", "pcideviceclaims"),
+    *("usbdevices", "usbdeviceclaims", "sriovnetworkdevices"),
+)
 CHECK_S = 1
 
 
