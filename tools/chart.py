@@ -25,6 +25,7 @@ _WHEN = {
     bundle.CONTAINERS: ".Values.migManager.enabled",
     bundle.MACHINES: ".Values.devices.enabled",
     bundle.CERTIFICATE: "and .Values.devices.enabled (not .Values.webhook.certManager.enabled)",
+    bundle.REPAIR: "and .Values.devices.enabled .Values.devices.repairDefinitions",
     bundle.BOTH: "or .Values.migManager.enabled .Values.devices.enabled",
 }
 _CLAIMS = 'or .Values.dra.enabled (eq .Values.allocation "dra")'

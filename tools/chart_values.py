@@ -127,6 +127,8 @@ devices:
   # true on Harvester: nodes that pcidevices leaves keep its devices of other vendors (network cards, disks, USB).
   # false where no pcidevices ran: the agent serves only NVIDIA's devices
   allDevices: false
+  # true: the controller may change the definitions of Harvester's kinds, and adds what pcidevices drops again
+  repairDefinitions: true
   # location of the GPU driver's programs: auto (in the driver's pod if the node has one), pod or local
   driver: auto
   # the namespace of the driver's pods, unless driverToolkit creates them
@@ -290,6 +292,7 @@ def schema() -> dict[str, Any]:
             enabled=flag,
             besidePcidevices=flag,
             allDevices=flag,
+            repairDefinitions=flag,
             driver={"enum": ["auto", "pod", "local"]},
             driverNamespace=name,
             kubevirtNamespace=name,

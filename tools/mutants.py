@@ -237,6 +237,20 @@ MUTANTS = {
         'return ""',
         VGPUS,
     ),
+    "vm-definition-values": Mutant(
+        "definitions: where the cluster's and ours differ, the repair writes ours",
+        f"{HARVESTER}/crd_merge.py",
+        "    found = dict(live)\n",
+        "    found = {**live, **{key: each for key, each in ours.items() if not isinstance(each, dict | list)}}\n",
+        ("tests/laws/property/test_definition_merge.py",),
+    ),
+    "vm-definition-pace": Mutant(
+        "definitions: two controllers write over each other without end",
+        "kubernetes/virtual_machines/controller/definition_repair.py",
+        "self._in_a_row.get(name, 0) + 1 if soon else 0",
+        "0",
+        (f"{_UNITS}/controller/test_definition_repair.py",),
+    ),
     "vm-isolation": Mutant(
         "isolation: all GPUs of a node are planned together, so that one bad request stops them all",
         "kubernetes/virtual_machines/agent/reconciler.py",

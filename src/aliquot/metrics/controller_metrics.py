@@ -17,6 +17,7 @@ class ControllerMetrics:
         self._failures = make.counter("aliquot_controller_failures_total", registry)
         self._reviews = make.counter("aliquot_controller_reviews_total", registry)
         self._ratings = make.counter("aliquot_controller_ratings_total", registry)
+        self._overwrites = make.counter("aliquot_controller_definitions_overwritten_total", registry)
         self.written = 0
         self.page = MetricsPage(registry)
 
@@ -32,6 +33,10 @@ class ControllerMetrics:
 
     def count_failure(self, what: str) -> None:
         self._failures.labels(what).inc()
+
+    def count_overwrite(self, kind: str) -> None:
+        """Count a kind whose definition another program overwrote soon after its repair."""
+        self._overwrites.labels(kind).inc()
 
     def count_review(self, path: str, allowed: bool) -> None:
         """Count an admission review that was answered."""

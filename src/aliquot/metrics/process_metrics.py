@@ -91,6 +91,9 @@ CONTROLLERS: tuple[Metric, ...] = (
     counter("aliquot_controller_ratings_total",
             "pods that the scheduler extender was asked about: rated, no_gpu, not_ready, not_understood, late",
             _C, ("outcome",)),
+    counter("aliquot_controller_definitions_overwritten_total",
+            "definitions of Harvester's kinds that another program overwrote soon after their repair",
+            _C, ("kind",)),
     gauge("aliquot_controller_certificate_expiry_timestamp_seconds",
           "when the webhooks' certificate expires; absent without a certificate", _C),
 )  # fmt: skip

@@ -55,6 +55,14 @@ class Call(msgspec.Struct, frozen=True):
         return self.kind.group
 
     @property
+    def selected_name(self) -> str:
+        """The only name that a list or watch selects, for which a right to that name is enough; "" if it selects
+        more.
+        """
+        key, _, name = self.query.get("fieldSelector", "").partition("=")
+        return name.lstrip("=") if key == "metadata.name" and "," not in name else ""
+
+    @property
     def resource(self) -> str:
         """The resource with its subresource, such as ``pods/eviction``."""
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural

@@ -177,8 +177,9 @@ class Standin:
 
     def _authorize(self, call: Call) -> None:
         verb = "patch" if call.verb == "apply" else call.verb
+        name = call.name or call.selected_name
         if not rbac.allows_resource(
-            self.store, call.caller, verb, call.group, call.resource, namespace=call.namespace, name=call.name
+            self.store, call.caller, verb, call.group, call.resource, namespace=call.namespace, name=name
         ):
             raise forbidden(call.kind.plural, call.group, call.name, rbac.refusal_text(call))
 

@@ -26,14 +26,15 @@ def roles(
     evictions: bool = False,
     claims: bool = False,
     extender: bool = False,
+    repair: bool = False,
 ) -> list[Object]:
     """Build a role and its binding for each place where an account has rights: those that it needs everywhere, those
-    for virtual machines, those for a certificate of its own, those for evictions, those for ResourceClaims, or those of
-    the scheduler extender.
+    for virtual machines, those for a certificate of its own, those for evictions, those for ResourceClaims, those of
+    the scheduler extender, or those for the repair of definitions.
     """
     found: list[Object] = []
     more = {"devices": devices, "certificate": certificate, "evictions": evictions, "claims": claims}
-    more["extender"] = extender
+    more |= {"extender": extender, "repair": repair}
     name = role_name(account_name, **more)
     for scope in (CLUSTER, OWN, DEFAULT):
         if rules := rights.rights_of(account_name, scope, **more):
@@ -50,6 +51,7 @@ def role_name(
     evictions: bool = False,
     claims: bool = False,
     extender: bool = False,
+    repair: bool = False,
 ) -> str:
     if certificate:
         return f"{account_name}-certificate"
@@ -59,6 +61,8 @@ def role_name(
         return f"{account_name}-claims"
     if extender:
         return f"{account_name}-extender"
+    if repair:
+        return f"{account_name}-definitions"
     return f"{account_name}-devices" if devices and account_name != DEVICES else account_name
 
 

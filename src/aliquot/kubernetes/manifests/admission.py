@@ -136,11 +136,13 @@ def _controller_node() -> list[Object]:
 
 
 def _controller_events() -> list[Object]:
-    own = (
-        "object.?involvedObject.?kind.orValue('') == 'Pod' && object.?reason.orValue('') == 'NearMiss' && "
-        f"object.?reportingComponent.orValue('') == '{CONTROLLER}'"
+    kind, reason = "object.?involvedObject.?kind.orValue('')", "object.?reason.orValue('')"
+    about = (
+        f"({kind} == 'Pod' && {reason} == 'NearMiss' || "
+        f"{kind} == 'CustomResourceDefinition' && {reason} in ['DefinitionRepaired', 'DefinitionOverwritten'])"
     )
-    return [validation(own, "the controller may write only its own events about pods, with the reason NearMiss")]
+    text = "the controller may write only its own events: NearMiss about pods, and those about definitions"
+    return [validation(f"{about} && object.?reportingComponent.orValue('') == '{CONTROLLER}'", text)]
 
 
 def _controller_objects() -> list[Object]:

@@ -19,7 +19,7 @@ from aliquot.kubernetes.manifests.policy import (
     same_except,
     validation,
 )
-from aliquot.kubernetes.manifests.rbac_vms import CLAIMS, CONTAINER, KUBEVIRT, PLURALS, USB, USB_CLAIMS
+from aliquot.kubernetes.manifests.rbac_vms import CLAIMS, CONTAINER, EXTENSIONS, KUBEVIRT, PLURALS, USB, USB_CLAIMS
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values
 
 _OBJECTS = [plural + part for plural in PLURALS for part in ("", "/status")]
@@ -35,6 +35,7 @@ _SPECS = [
         ("Devices", f"variables.{when}Domain", "devices"),
     )
 ]
+_TOP_SPECS = _SPECS[0], _SPECS[5]
 _SETTINGS = [
     {"name": f"{when}{name}", "expression": expression}
     for when, root in (("new", "object"), ("old", "oldObject"))
@@ -65,9 +66,11 @@ def agent(values: Values) -> list[Object]:
 def controller(values: Values) -> list[Object]:
     """Return the policies about the controller's rights for VMs, each followed by its binding."""
     claims, settings = [(GROUP, each, "UPDATE") for each in (CLAIMS, USB_CLAIMS)], [(KUBEVIRT, "kubevirts", "UPDATE")]
+    definitions = [(EXTENSIONS, "customresourcedefinitions", "UPDATE")]
     return [
         *policy("aliquot-controller-claims", CONTROLLER, claims, _finalizers(), values, MAPS),
         *policy("aliquot-controller-kubevirt", CONTROLLER, settings, _permitted(), values, [*MAPS, *_SETTINGS]),
+        *policy("aliquot-controller-definitions", CONTROLLER, definitions, _definition(), values, [*MAPS, *_TOP_SPECS]),
         *policy("aliquot-controller-secrets", CONTROLLER, [("", "secrets", "*")], _secret(), values),
     ]
 
@@ -205,6 +208,23 @@ def _permitted() -> list[Object]:
         validation(
             f"{_one_annotation(PERMITTED_ANNOTATION)} && variables.newLabels == variables.oldLabels && {SAME_LIFE}",
             f"the controller may change only the annotation {PERMITTED_ANNOTATION} of KubeVirt's settings",
+        ),
+    ]
+
+
+def _definition() -> list[Object]:
+    """Return the rule about definitions. A conversion webhook would get every object of the kind."""
+    same = same_except("variables.newSpec", "variables.oldSpec", "versions")
+    kept = "v.name == w.name && v.served == w.served && v.storage == w.storage"
+    return [
+        validation(
+            f"{same} && variables.oldSpec.versions.all(v, variables.newSpec.versions.exists(w, {kept}))",
+            "the controller may add to the versions of a definition, and change nothing else of it",
+        ),
+        validation(
+            f"variables.newLabels == variables.oldLabels && variables.newAnnotations == variables.oldAnnotations && "
+            f"{SAME_LIFE}",
+            "the controller may not change the metadata of a definition",
         ),
     ]
 

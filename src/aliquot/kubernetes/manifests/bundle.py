@@ -39,8 +39,9 @@ OPTIONAL = "optional"
 grant.
 """
 BOTH, CONTAINERS, MACHINES, CERTIFICATE = "both", "containers", "machines", "certificate"
+REPAIR = "repair"
 """Installations that a group of objects belongs to. CERTIFICATE are those for VMs whose controller creates the
-webhooks' certificate itself, and registers the webhooks.
+webhooks' certificate itself, and registers the webhooks. REPAIR are those for VMs whose controller repairs definitions.
 """
 MONITORING = "monitoring"
 """The namespace in which kube-prometheus and most of its packages put Prometheus."""
@@ -56,7 +57,7 @@ def files(values: Values) -> Files:
 
 def vm_files(values: Values) -> Files:
     """Return the files for VMs."""
-    return _files_of(values, MACHINES, CERTIFICATE, BOTH)
+    return _files_of(values, MACHINES, CERTIFICATE, REPAIR, BOTH)
 
 
 def _files_of(values: Values, *installations: str) -> Files:
@@ -77,6 +78,7 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (BOTH, access.roles(CONTROLLER, values)),
             (MACHINES, access.roles(CONTROLLER, values, devices=True)),
             (CERTIFICATE, access.roles(CONTROLLER, values, devices=True, certificate=True)),
+            (REPAIR, access.roles(CONTROLLER, values, devices=True, repair=True)),
             (MACHINES, access.roles(DEVICES, values, devices=True)),
         ],
         "12-admission": [

@@ -70,7 +70,7 @@ CONTAINER_RIGHTS = (
     RbacRight(
         CONTROLLER, CLUSTER, "", "events", ("create",),
         "report that to their owners, where kubectl describe pod shows it",
-        narrowed="events of its own, with the reason NearMiss, about pods",
+        narrowed="events of its own: NearMiss about pods, and those about the definitions that it repairs",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "nvidia.com", "clusterpolicies", READ,
@@ -118,11 +118,15 @@ def rights_of(
     evictions: bool = False,
     claims: bool = False,
     extender: bool = False,
+    repair: bool = False,
 ) -> tuple[RbacRight, ...]:
     """Return the rows of an account: those that it needs everywhere, those for VMs, those for a certificate that the
-    controller creates, those for evictions, those for ResourceClaims, or those of the scheduler extender.
+    controller creates, those for evictions, those for ResourceClaims, those of the scheduler extender, or those for the
+    repair of definitions.
     """
-    wanted = (account_name, scope, devices, certificate, evictions, claims, extender)
+    wanted = (account_name, scope, devices, certificate, evictions, claims, extender, repair)
     return tuple(
-        r for r in RIGHTS if (r.account, r.scope, r.devices, r.certificate, r.evictions, r.claims, r.extender) == wanted
+        r
+        for r in RIGHTS
+        if (r.account, r.scope, r.devices, r.certificate, r.evictions, r.claims, r.extender, r.repair) == wanted
     )

@@ -32,3 +32,5 @@ class RbacRight(msgspec.Struct, frozen=True):
     """Only in installations whose controller rates nodes for the scheduler."""
     evictions: bool = False
     """Only in installations whose administrator lets agents evict pods."""
+    repair: bool = False
+    """Only in installations for VMs whose controller repairs the definitions of Harvester's kinds."""

@@ -16,6 +16,8 @@ USB, USB_CLAIMS = "usbdevices", "usbdeviceclaims"
 KUBEVIRT = "kubevirt.io"
 HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 CONTAINER = "nvidia-driver-ctr"
+DEFINITIONS = tuple(str(kind.TYPE) for kind in ALL_KINDS)
+EXTENSIONS = "apiextensions.k8s.io"
 
 
 def _agent(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str, narrowed: str = "") -> RbacRight:
@@ -33,6 +35,14 @@ def _certificate(scope: str, group: str, resource: str, verbs: tuple[str, ...], 
     return RbacRight(
         CONTROLLER, scope, group, resource, verbs, reason, resource_names=(WEBHOOK,), devices=True, certificate=True
     )
+
+
+def _repair(verbs: tuple[str, ...], reason: str, narrowed: str = "") -> RbacRight:
+    """Return a right to the definitions of Harvester's kinds, and to no others."""
+    return RbacRight(
+        CONTROLLER, CLUSTER, EXTENSIONS, "customresourcedefinitions", verbs, reason, DEFINITIONS, narrowed,
+        devices=True, repair=True,
+    )  # fmt: skip
 
 
 _OBJECTS = tuple(
@@ -120,6 +130,12 @@ DEVICES_RIGHTS = (
             "kinds, so a holder of this token can make these two configurations match any object",
         )
         for hooks in HOOKS
+    ),
+    _repair(READ, "see when another program overwrites the definitions of Harvester's kinds"),
+    _repair(
+        ("patch",),
+        "add what that program dropped again (devices.repairDefinitions)",
+        "versions; none may go, or be served or stored otherwise, and the conversion stays as it is",
     ),
     _certificate(OWN, "", "endpoints", ("get",), "check whether the webhooks' Service has a ready address"),
     msgspec.structs.replace(

@@ -17,6 +17,7 @@ from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector
 from aliquot.kubernetes.virtual_machines.controller.capacity_pages import CapacityPages
 from aliquot.kubernetes.virtual_machines.controller.claim_informers import VmClaimInformers
+from aliquot.kubernetes.virtual_machines.controller.definition_repair import DefinitionRepair, RepairTiming
 from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE, VmClusterInformers
 from aliquot.kubernetes.virtual_machines.controller.node_cleanup import PATIENCE_S, NodeCleanup
 from aliquot.kubernetes.virtual_machines.controller.permitted_devices import PermittedDevicesWriter
@@ -33,6 +34,8 @@ class VmControllerTiming(msgspec.Struct, frozen=True):
     watch: WatchTiming = KIND_TIMING
     patience_s: float = PATIENCE_S
     """Seconds for which a node may be missing before its objects are deleted."""
+    repair: RepairTiming = RepairTiming()
+    """The timing of the repair of definitions."""
 
 
 class VmController:
@@ -62,11 +65,13 @@ class VmController:
         metrics.registry.register(CapacityCollector(self.informers, self._claim_informers))
         self._permitted_devices = PermittedDevicesWriter(api, self.informers, metrics)
         self._node_cleanup = NodeCleanup(api, self.informers, metrics, patience_s=timing.patience_s)
+        self._definitions = DefinitionRepair(api, leads, metrics, timing=timing.repair)
         self._rounds = WorkLoop(GATHER_S, RETRY)
 
     def wake(self) -> None:
         """Start a round: nodes, GPUs or the leadership changed."""
         self._rounds.wake()
+        self._definitions.wake()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -74,6 +79,7 @@ class VmController:
             group.create_task(self.informers.follow(self.api))
             group.create_task(self._claim_informers.follow(self.api))
             group.create_task(self._rounds.run(self._work))
+            group.create_task(self._definitions.run())
 
     async def _work(self) -> bool | None:
         if not self._leads() or not self.informers.synced:
