@@ -13,7 +13,12 @@ import msgspec
 
 from aliquot.core.model.stored import Stored
 from aliquot.kubernetes.client.object_base import ApiStruct, Condition, KubeObject, ResourceType
-from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION, MigConfigurationState, VgpuDeviceState
+from aliquot.kubernetes.kinds.harvester_names import (
+    SKIP_BINDING_ANNOTATION,
+    SKIP_MIG_ANNOTATION,
+    MigConfigurationState,
+    VgpuDeviceState,
+)
 
 GROUP = "devices.harvesterhci.io"
 NVIDIA = "10de"
@@ -207,3 +212,8 @@ def is_served(function: PCIDevice) -> bool:
     That is an IOMMU group peer, or any function of a node whose agent serves all devices.
     """
     return function.status.vendor_id == NVIDIA or bool(function.status.conditions)
+
+
+def skips_mig(gpu: KubeObject) -> bool:
+    """Report whether a GPU should stay time-sliced although it supports MIG."""
+    return gpu.metadata.annotations.get(SKIP_MIG_ANNOTATION) == "true"

@@ -1,8 +1,8 @@
 """The repair of the CustomResourceDefinitions of Harvester's kinds, after another program wrote its own over ours.
 
 Each start of pcidevices on any node does that, and conditions vanish. The leader then adds what is missing again, by
-server-side apply, and removes nothing. If the definition is soon overwritten again, each repair waits longer, because
-two programs that write over each other help nobody.
+server-side apply, and removes nothing. If the definition is soon overwritten again, each repair waits longer, so that
+two programs do not write over each other without end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RepairPace:
         return max(0.0, self._due_at[name] - self._clock())
 
     def forget(self, name: str) -> None:
-        """Record that a definition is complete, whoever completed it."""
+        """Record that a definition is complete."""
         self._due_at.pop(name, None)
 
     def record_repair(self, name: str) -> None:

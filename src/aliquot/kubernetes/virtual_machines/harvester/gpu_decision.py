@@ -12,7 +12,7 @@ import msgspec
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
 from aliquot.core.model.vgpu_types import VgpuType
 from aliquot.core.planner.plan import plan
-from aliquot.kubernetes.kinds.harvester import passes_through
+from aliquot.kubernetes.kinds.harvester import passes_through, skips_mig
 from aliquot.kubernetes.kinds.harvester_names import SKIP_MIG_ANNOTATION, UNTRACKED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
     MigLayout,
@@ -206,7 +206,7 @@ def _wanted_mig_mode(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment) -> tuple[
     gpu, current = physical_gpu.gpu, _current_mig_mode(physical_gpu)
     if gpu is None or current is None or physical_gpu.family is None:
         return None, None
-    if physical_gpu.device is not None and physical_gpu.device.metadata.annotations.get(SKIP_MIG_ANNOTATION) == "true":
+    if physical_gpu.device is not None and skips_mig(physical_gpu.device):
         if not gpu.instances:
             return False, None
         text = f"MIG should be skipped, but the GPU has {len(gpu.instances)} GPU instances, which are left alone"

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, SRIOVGPUDeviceSpec, SRIOVGPUDeviceStatus, passes_through
-from aliquot.kubernetes.kinds.harvester_names import NODE_LABEL, object_name
+from aliquot.kubernetes.kinds.harvester import (
+    SRIOVGPUDevice,
+    SRIOVGPUDeviceSpec,
+    SRIOVGPUDeviceStatus,
+    passes_through,
+    skips_mig,
+)
+from aliquot.kubernetes.kinds.harvester_names import NODE_LABEL, SKIP_MIG_ANNOTATION, object_name
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView
@@ -87,5 +93,16 @@ def _ready(outcome: GpuOutcome) -> ConditionState:
     if decision.mig_mode is not None and physical_gpu.gpu.mig.enabled != decision.mig_mode:
         mode = "enabled" if decision.mig_mode else "disabled"
         return "False", failure or ObjectVerdict(PENDING, f"MIG mode is being {mode}")
-    mig = f", MIG mode {'on' if physical_gpu.gpu.mig.enabled else 'off'}" if physical_gpu.gpu.mig.capable else ""
-    return "True", ObjectVerdict("Enabled", f"{len(present)} virtual functions{mig}")
+    return "True", ObjectVerdict("Enabled", f"{len(present)} virtual functions{_sharing_text(physical_gpu)}")
+
+
+def _sharing_text(physical_gpu: PhysicalGpu) -> str:
+    """Return how a MIG-capable GPU is shared, and who decided that; "" for other GPUs."""
+    gpu = physical_gpu.gpu
+    if gpu is None or not gpu.mig.capable:
+        return ""
+    if gpu.mig.enabled:
+        return ", MIG mode on"
+    skips = physical_gpu.device is not None and skips_mig(physical_gpu.device)
+    why = f"requested by {SKIP_MIG_ANNOTATION}" if skips else "until no time-sliced vGPU is left"
+    return f", MIG mode off ({why})"

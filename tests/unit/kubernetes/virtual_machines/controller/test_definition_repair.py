@@ -17,7 +17,7 @@ class Clock:
 
 
 def overwrite(pace: RepairPace, clock: Clock) -> tuple[bool, float]:
-    """Notice an overwritten definition, wait until it is due, and repair it."""
+    """Report an overwritten definition, wait until it is due, and repair it."""
     soon, due_s = pace.notice(NAME), pace.due_in(NAME)
     clock.now += due_s
     assert pace.due_in(NAME) == 0.0

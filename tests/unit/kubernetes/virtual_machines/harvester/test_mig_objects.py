@@ -317,7 +317,11 @@ def test_skipping_mig_leaves_the_gpu_time_sliced(tmp_path: Path) -> None:
     offered = one.store.get("VGPUDevice", vgpu(one, 0))["status"]["availableTypes"]
     assert any("-20C" in name and "-2-20C" not in name for name in offered)
     assert ready(one.device(PCI)) == ("True", "Enabled")
-    assert "MIG mode off" in message(one.device(PCI))
+    assert message(one.device(PCI)) == f"20 virtual functions, MIG mode off (requested by {SKIP})"
+    one.reboot().settle()
+    assert not one.node.whole.read().gpus[0].mig.enabled
+    assert one.store.of("MigConfiguration") == {}
+    assert ready(one.device(PCI)) == ("True", "Enabled")
 
 
 def test_skipping_mig_later_makes_an_empty_gpu_time_sliced(a100: One) -> None:

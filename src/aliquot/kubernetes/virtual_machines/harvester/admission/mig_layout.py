@@ -26,10 +26,7 @@ def family_of(mig: MigConfiguration, function: PCIDevice | None) -> Family | Non
     """Return the geometry table of the GPU; None if no table of its PCI id matches the totals that its driver
     reported.
     """
-    if function is None:
-        return None
-    device = f"0x{function.status.device_id}{function.status.vendor_id}".lower()
-    found = [d.mig_family for d in catalog.devices() if d.pci_device.lower() == device and d.mig_family]
+    found = _family_names(function)
     totals = {each.id: each.total for each in mig.status.profile_status}
     requested = {each.id for each in mig.spec.profile_spec}
     for name in dict.fromkeys(found):
@@ -38,6 +35,18 @@ def family_of(mig: MigConfiguration, function: PCIDevice | None) -> Family | Non
         if totals.items() <= maxima.items() and requested <= maxima.keys():
             return family
     return None
+
+
+def supports_mig(function: PCIDevice | None) -> bool:
+    """Report whether a GPU is known to support MIG, by its PCI id."""
+    return bool(_family_names(function))
+
+
+def _family_names(function: PCIDevice | None) -> list[str]:
+    if function is None:
+        return []
+    device = f"0x{function.status.device_id}{function.status.vendor_id}".lower()
+    return [d.mig_family for d in catalog.devices() if d.pci_device.lower() == device and d.mig_family]
 
 
 def requested_counts(mig: MigConfiguration) -> Counter[int]:

@@ -9,7 +9,7 @@ from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
-from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP
+from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, skips_mig
 from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import network_devices as network
@@ -58,13 +58,15 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
 
 
 def withdraws_device(request: AdmissionRequest) -> bool:
-    """Report whether the write takes a device from its user: a deletion, or a disabling."""
+    """Report whether the write takes a device from its user: a deletion, a disabling, or another MIG mode."""
     if request.operation == DELETE:
         return request.resource.resource != "migconfigurations"
     if request.operation != UPDATE or request.resource.resource not in ("sriovgpudevices", "vgpudevices"):
         return False
     old, new = request.old(_Switch), request.new(_Switch)
-    return old is not None and new is not None and old.spec.enabled and not new.spec.enabled
+    if old is None or new is None or not old.spec.enabled:
+        return False
+    return not new.spec.enabled or skips_mig(old) != skips_mig(new)
 
 
 class _Enabled(ApiStruct, frozen=True):

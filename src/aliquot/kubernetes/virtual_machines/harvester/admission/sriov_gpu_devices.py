@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
+from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, skips_mig
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
+from aliquot.kubernetes.virtual_machines.harvester.admission.mig_layout import supports_mig
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
     enabled_vgpus_refusal,
@@ -31,7 +32,9 @@ def update(
     if new.spec.enabled and not old.spec.enabled:
         yield from _passthrough_errors(edit.name, snapshot)
     if old.spec.enabled and not new.spec.enabled:
-        yield from _held_vgpu_errors(edit.name, old, snapshot)
+        yield from _held_vgpu_errors("disable", edit.name, old, snapshot)
+    elif old.spec.enabled and skips_mig(old) != skips_mig(new) and _changes_mode(edit.name, new, snapshot):
+        yield from _held_vgpu_errors("change the MIG mode of", edit.name, old, snapshot)
 
 
 def delete(edit: ObjectEdit[SRIOVGPUDevice], old: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
@@ -49,7 +52,7 @@ def warnings(edit: ObjectEdit[SRIOVGPUDevice], snapshot: AdmissionSnapshot) -> I
     if old.spec.enabled and not new.spec.enabled and has_instances:
         yield Message(f"disabling also destroys the GPU instances of MigConfiguration {edit.name}")
     skip = names.SKIP_MIG_ANNOTATION
-    if has_instances and new.metadata.annotations.get(skip) == "true" != old.metadata.annotations.get(skip):
+    if has_instances and skips_mig(new) and not skips_mig(old):
         yield Message(f"{skip} has no effect while there are GPU instances: disable MigConfiguration {edit.name} first")
 
 
@@ -61,13 +64,20 @@ def _passthrough_errors(name: str, snapshot: AdmissionSnapshot) -> Iterator[Mess
         yield advice(why, f"kubectl delete pcideviceclaim {name}")
 
 
-def _held_vgpu_errors(name: str, gpu: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+def _changes_mode(name: str, new: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> bool:
+    """Report whether the choice of the new object means another MIG mode. A MigConfiguration exists while MIG is on."""
+    if name in snapshot.migs:
+        return skips_mig(new)
+    return not skips_mig(new) and supports_mig(snapshot.functions.get(name))
+
+
+def _held_vgpu_errors(verb: str, name: str, gpu: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     """Yield errors for vGPUs that are enabled, or that are used although their object is disabled."""
     yield from filter(
         None, (describe_holder(snapshot, each) for each in gpu.status.vgpu_devices if _may_have_vgpu(snapshot, each))
     )
     if enabled := snapshot.enabled_vgpus(name):
-        yield enabled_vgpus_refusal("disable", name, enabled)
+        yield enabled_vgpus_refusal(verb, name, enabled)
 
 
 def _may_have_vgpu(snapshot: AdmissionSnapshot, name: str) -> bool:
