@@ -251,6 +251,27 @@ MUTANTS = {
         "0",
         (f"{_UNITS}/controller/test_definition_repair.py",),
     ),
+    "vm-parameters": Mutant(
+        "plugin parameters: a changed request leaves the vGPU as it is",
+        f"{HARVESTER}/vgpu_assignment.py",
+        "return msgspec.structs.replace(kept, parameters=parameters), None",
+        "return kept, None",
+        (f"{_UNITS}/harvester/test_vgpu_parameters.py",),
+    ),
+    "vm-parameters-held": Mutant(
+        "webhook: plugin parameters are changed while a VM runs with the vGPU",
+        f"{HARVESTER}/admission/vgpu_devices.py",
+        "if before != after and new.spec.enabled and (holder",
+        "if False and (holder",
+        ADMISSION,
+    ),
+    "vm-time-sliced": Mutant(
+        "webhook: the MIG mode changes under an enabled vGPU",
+        f"{HARVESTER}/admission/sriov_gpu_devices.py",
+        "    return not skips_mig(new) and supports_mig(snapshot.functions.get(name))",
+        "    return False",
+        ADMISSION,
+    ),
     "vm-isolation": Mutant(
         "isolation: all GPUs of a node are planned together, so that one bad request stops them all",
         "kubernetes/virtual_machines/agent/reconciler.py",

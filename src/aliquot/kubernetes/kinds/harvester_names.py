@@ -43,6 +43,10 @@ UNTRACKED_ANNOTATION = "aliquot.dev/untracked"
 """On a MigConfiguration or VGPUDevice, ``delete``: the agent may destroy instances or vGPUs that were created by hand.
 Without it, the agent only reports them.
 """
+PARAMETERS_ANNOTATION = "aliquot.dev/plugin-parameters"
+"""On a VGPUDevice: the plugin parameters of its vGPU (``enable_uvm=1,frame_rate_limiter=0``), empty for the defaults.
+Without it, those of an existing vGPU stay.
+"""
 
 MDEV_ENV = "MDEV_PCI_RESOURCE"
 PCI_ENV = "PCI_RESOURCE"

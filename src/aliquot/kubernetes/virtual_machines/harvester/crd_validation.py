@@ -133,7 +133,8 @@ KIND_DESCRIPTIONS: dict[type[KubeObject], str] = {
     kinds.PCIDeviceClaim: "A request to pass the PCI function of the same name through to VMs.",
     kinds.SRIOVGPUDevice: "A GPU that supports virtual functions. spec.enabled requests them.",
     kinds.VGPUDevice: "A virtual function of a GPU. spec.enabled and spec.vGPUTypeName request a vGPU on it; "
-    "status.availableTypes are the types that fit now.",
+    "status.availableTypes are the types that fit now. The annotation aliquot.dev/plugin-parameters requests plugin "
+    "parameters.",
     kinds.MigConfiguration: "The MIG geometry that is requested for a GPU. To change it, disable the object, change "
     "spec.profileSpec, and enable the object again.",
     peripherals.USBDevice: "A USB device of a node. The node's agent writes it. A USBDeviceClaim of the same name "

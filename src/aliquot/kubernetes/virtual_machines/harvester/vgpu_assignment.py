@@ -16,7 +16,8 @@ from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import UNTRACKED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
+from aliquot.kubernetes.virtual_machines.harvester.plugin_parameters import correct_command, requested_parameters
+from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, ObjectVerdict
 
 
 class VgpuAssignment(msgspec.Struct, frozen=True):
@@ -86,6 +87,8 @@ def assign_vgpus(physical_gpu: PhysicalGpu) -> VgpuAssignment:
             stays, why = _review_existing(physical_gpu, found, vgpu)
             if stays:
                 keep[address] = _kept_vgpu(vgpu)
+            if stays and why is None and found is not None and found.spec.enabled:
+                keep[address], why = _with_parameters(physical_gpu, found, vgpu)
         else:
             stays, why = False, None
         if not stays and why is None and found is not None and found.spec.enabled:
@@ -111,6 +114,36 @@ def _existed_before(physical_gpu: PhysicalGpu, desired: DesiredVgpu) -> bool:
 
 def _kept_vgpu(vgpu: Vgpu) -> DesiredVgpu:
     return DesiredVgpu(vgpu.type_id, vgpu.type, vgpu.function, vgpu.uuid, vgpu.placement)
+
+
+def _with_parameters(
+    physical_gpu: PhysicalGpu, found: VGPUDevice, vgpu: Vgpu
+) -> tuple[DesiredVgpu, ObjectVerdict | None]:
+    """Return a vGPU that stays, with the requested plugin parameters, and why it keeps its own.
+
+    Other parameters mean that it is created again, under its UUID, so that no VM may have it open.
+    """
+    kept, parameters = _kept_vgpu(vgpu), _parameters(physical_gpu, found)
+    if isinstance(parameters, ObjectVerdict):
+        return kept, parameters
+    if parameters is None or parameters == vgpu.parameters:
+        return kept, None
+    if vgpu.held:
+        who = ", ".join(map(str, vgpu.holders))
+        text = (
+            f"{vgpu.type} should have plugin parameters {parameters or 'none'}, has {vgpu.parameters or 'none'}, and "
+            f"is in use by {who}"
+        )
+        return kept, ObjectVerdict(HELD, text, "stop that VM; Aliquot then continues")
+    return msgspec.structs.replace(kept, parameters=parameters), None
+
+
+def _parameters(physical_gpu: PhysicalGpu, found: VGPUDevice) -> str | ObjectVerdict | None:
+    kind = type_by_name(physical_gpu.table, found.spec.type_name)
+    parameters = requested_parameters(found, kind if isinstance(kind, VgpuType) else None)
+    if isinstance(parameters, RuleRefusal):
+        return ObjectVerdict(reason_word(parameters.rule), parameters.message, correct_command(found.name))
+    return parameters
 
 
 def _review_existing(
@@ -158,7 +191,11 @@ def _desired_vgpu(physical_gpu: PhysicalGpu, found: VGPUDevice, address: str) ->
     kind = type_by_name(physical_gpu.table, found.spec.type_name)
     if isinstance(kind, RuleRefusal):
         return ObjectVerdict(reason_word(kind.rule), kind.message, step)
-    return DesiredVgpu(kind.id or 0, kind.name, address, _previous_uuid(physical_gpu, found.status.uuid))
+    parameters = _parameters(physical_gpu, found)
+    if isinstance(parameters, ObjectVerdict):
+        return parameters
+    uuid_before = _previous_uuid(physical_gpu, found.status.uuid)
+    return DesiredVgpu(kind.id or 0, kind.name, address, uuid_before, parameters=parameters)
 
 
 def _previous_uuid(physical_gpu: PhysicalGpu, text: str) -> str:

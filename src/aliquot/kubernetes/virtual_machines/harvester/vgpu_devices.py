@@ -17,6 +17,7 @@ from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcom
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
+from aliquot.kubernetes.virtual_machines.harvester.plugin_parameters import requested_parameters
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import has_known_type, is_owned, status_uuid
 
@@ -159,11 +160,21 @@ def _ready_state(outcome: GpuOutcome, address: str) -> ConditionState:
             return "True", ObjectVerdict("Disabled", "no vGPU, as requested")
         return "False", failure or ObjectVerdict(PENDING, f"{vgpu.type} is being destroyed")
     if vgpu is not None:
-        return "True", ObjectVerdict("Configured", f"it carries {vgpu.type}")
+        return _carrying_state(found, vgpu, failure)
     if address not in physical_gpu.function.virtual:
         text = f"the virtual functions of {physical_gpu.pci} are disabled and will be enabled again"
         return "False", failure or ObjectVerdict("FunctionsOff", text)
     return "False", failure or ObjectVerdict(PENDING, f"{found.spec.type_name} is being created")
+
+
+def _carrying_state(found: VGPUDevice, vgpu: Vgpu, failure: ObjectVerdict | None) -> ConditionState:
+    """Return the state of an object that carries a vGPU of its type. It may still lack requested plugin parameters."""
+    wanted = requested_parameters(found)
+    if isinstance(wanted, str) and wanted != vgpu.parameters:
+        text = f"{vgpu.type} is created again with plugin parameters {wanted or 'none'}"
+        return "False", failure or ObjectVerdict(PENDING, text)
+    more = f" with {vgpu.parameters}" if vgpu.parameters else ""
+    return "True", ObjectVerdict("Configured", f"it carries {vgpu.type}{more}")
 
 
 def _new_state(physical_gpu: PhysicalGpu, vgpu: Vgpu | None) -> ConditionState:

@@ -83,6 +83,16 @@ def describe_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
     return _possible_holder(snapshot, name, resource, requesters) if resource else None
 
 
+def describe_running_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
+    """Return a sentence about the VM that runs with this device, or may; None if no VM does.
+
+    A stopped VM gets the device as it is when it starts.
+    """
+    running = {key for key, instance in snapshot.instances.items() if not instance.finished}
+    vms = {key: vm for key, vm in snapshot.vms.items() if key in running}
+    return describe_holder(msgspec.structs.replace(snapshot, vms=vms), name)
+
+
 def _held_sentence(name: str, key: Key, snapshot: AdmissionSnapshot) -> Message:
     """Describe the VM that uses a device, with the command that releases it.
 

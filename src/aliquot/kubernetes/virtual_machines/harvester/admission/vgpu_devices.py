@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from aliquot.core.model.vgpu_types import tables
+from aliquot.core.planner.rules import RuleRefusal
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
-from aliquot.kubernetes.kinds.harvester_names import PARENT_LABEL
+from aliquot.kubernetes.kinds.harvester_names import PARAMETERS_ANNOTATION, PARENT_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_capacity as capacities
-from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
+from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import (
+    describe_holder,
+    describe_running_holder,
+)
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
     enable_command,
@@ -21,6 +26,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
     parent_gpu_name,
     shorten_list,
 )
+from aliquot.kubernetes.virtual_machines.harvester.plugin_parameters import correct_command, requested_parameters
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
@@ -29,6 +35,7 @@ def create(edit: ObjectEdit[VGPUDevice], new: VGPUDevice, snapshot: AdmissionSna
     yield from name_errors(edit.name, new.spec.node_name, new.spec.address)
     if new.spec.enabled and not new.spec.type_name:
         yield Message("vGPUTypeName cannot be empty when a vGPU is enabled")
+    yield from _parameter_errors(edit.name, new)
 
 
 def update(
@@ -47,11 +54,26 @@ def update(
         yield advice(why, disable_command("vgpudevice", edit.name))
     elif new.spec.enabled and not old.spec.enabled:
         yield from _enabling_errors(edit.name, old, new, snapshot)
+    before, after = (each.metadata.annotations.get(PARAMETERS_ANNOTATION) for each in (old, new))
+    if before != after or (new.spec.enabled and new.spec != old.spec):
+        yield from _parameter_errors(edit.name, new)
+    if before != after and new.spec.enabled and (holder := describe_running_holder(snapshot, edit.name)):
+        yield holder
 
 
 def delete(edit: ObjectEdit[VGPUDevice], old: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if old.spec.node_name in snapshot.nodes and (holder := describe_holder(snapshot, edit.name)):
         yield holder
+
+
+def _parameter_errors(name: str, new: VGPUDevice) -> Iterator[Message]:
+    """Yield an error for plugin parameters that no driver takes, or that need another type of vGPU."""
+    if PARAMETERS_ANNOTATION not in new.metadata.annotations:
+        return
+    kinds = (table.by_name.get(new.spec.type_name) for table in tables())
+    found = requested_parameters(new, next(filter(None, kinds), None))
+    if isinstance(found, RuleRefusal):
+        yield advice(found.message, correct_command(name))
 
 
 def _enabling_errors(name: str, old: VGPUDevice, new: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
