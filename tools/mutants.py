@@ -272,6 +272,13 @@ MUTANTS = {
         "    return False",
         ADMISSION,
     ),
+    "vm-field-name": Mutant(
+        "fields: an annotation of Harvester is written under a name that looks right",
+        "kubernetes/kinds/harvester_names.py",
+        'RESOURCE_ANNOTATION = "pcidevice.harvesterhci.io',
+        'RESOURCE_ANNOTATION = "pcidevices.harvesterhci.io',
+        (f"{_UNITS}/harvester/test_fields.py",),
+    ),
     "vm-isolation": Mutant(
         "isolation: all GPUs of a node are planned together, so that one bad request stops them all",
         "kubernetes/virtual_machines/agent/reconciler.py",

@@ -1,4 +1,4 @@
-"""What the webhook says about plugin parameters in the annotation of a VGPUDevice."""
+"""Reviews of plugin parameters in the annotation of a VGPUDevice."""
 
 from __future__ import annotations
 
