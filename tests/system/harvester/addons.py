@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from aliquot.kubernetes.virtual_machines.controller.definition_repair import REPAIRED
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
+from aliquot.kubernetes.virtual_machines.harvester.crd_merge import missing_parts
 from support.harvester_addon import ADDON, DAEMON_SET, DRIVER_ADDON, NAMESPACE, Addon, Harvester, shipped_values
 from system.harvester.samples import ADDITIONS
 from system.harvester.site import Site
@@ -81,9 +83,18 @@ class AddonCluster:
         self.site.cluster.must("POST", PODS, {**pod, "spec": spec})
         for each in crds.definitions():
             path = f"{DEFINITIONS}/{each['metadata']['name']}"
-            now = self.site.cluster.get(path)
-            now["spec"]["versions"] = _without_ours(each)["spec"]["versions"]
-            self.site.cluster.must("PUT", path, now)
+            self.site.cluster.must("PATCH", path, {"spec": {"versions": _without_ours(each)["spec"]["versions"]}})
+
+    def lacking(self) -> dict[str, tuple[str, ...]]:
+        """Return what each definition in the cluster lacks of ours."""
+        names = {each["metadata"]["name"]: each for each in crds.definitions()}
+        found = {name: missing_parts(self.site.cluster.get(f"{DEFINITIONS}/{name}"), names[name]) for name in names}
+        return {name: missing for name, missing in found.items() if missing}
+
+    def repairs(self) -> set[str]:
+        """Return the definitions that our controller has repaired."""
+        events = self.site.cluster.get("/api/v1/namespaces/default/events")["items"]
+        return {each["involvedObject"]["name"] for each in events if each["reason"] == REPAIRED}
 
     def _read(self) -> None:
         """Read from the API server what people and other controllers wrote."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.devicesagent import PLURALS
 from support.harvester_addon import GPU_PAGES, RefusedError
 from support.kubevirt.players import SETTINGS
 from system.harvester.addons import CONFIGS, AddonCluster
@@ -22,6 +23,7 @@ def test_nodes_move_there_and_back_with_vms_running_and_stopped(site_on_standin:
     site = site_on_standin({ONE: "a2:mdev:bus08", TWO: "a2:mdev:bus08"}, pods=False)
     addons = AddonCluster(site)
     addons.settle()
+    site.until(lambda: len(addons.repairs()) == len(PLURALS), "the controller to repair what the pods overwrote")
     for node in (ONE, TWO):
         state(site, node, "idle")
     site.kubectl("apply", "-f", str(MACHINES / "optional/beside-pcidevices.yaml"))
@@ -33,6 +35,7 @@ def test_nodes_move_there_and_back_with_vms_running_and_stopped(site_on_standin:
     assert (site.environment.launcher("desk").pod, site.agents[ONE].vgpus()) == (launcher, live(site))
 
     addons.label(ONE, False)  # back to pcidevices, whose start drops our fields
+    assert addons.lacking(), "so soon after its repair, the next one waits"
     state(site, ONE, "idle")
     before = (site.agents[ONE].writes(), site.agents[ONE].vgpus(), permitted(site))
     site.halt("desk")
