@@ -18,6 +18,8 @@ from system.kubernetes.refusals import OWNED
 from system.kubernetes.vm_rights import (
     ADMISSION,
     API,
+    DEFINITION,
+    DEFINITIONS,
     DEVICES,
     EXEC_DRIVER,
     EXEC_LAUNCHER,
@@ -95,6 +97,7 @@ _MORE = _machine(gpus=[{"name": n, "deviceName": "nvidia.com/NVIDIA_A2-4Q"} for 
 _DISPLAY = {"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q", "virtualGPUOptions": {"display": {}}}
 _MEMORY: Any = {"spec": {"template": {"spec": {"domain": {"memory": {}}}}}}
 _GATES: Any = {"spec": {"configuration": {"developerConfiguration": {"featureGates": []}}}}
+_SHORT: Any = {"spec": {"names": {"shortNames": ["mig"]}}}
 REFUSED = [
     *(each for plural in KINDS for each in _of_others(plural)),
     Try(DEVICES, "another node's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OTHER_NODE}-vgpus"}}),
@@ -125,6 +128,12 @@ REFUSED = [
     Try(DEVICES, "events about machines", "its own node and", "POST", EVENTS, VM_EVENT),
     Try(DEVICES, "deleting pods", "", "DELETE", f"/api/v1/namespaces/default/pods/{LAUNCHER}"),
     Try(DEVICES, "secrets", "", "GET", SECRETS),
+    Try(DEVICES, "definitions", "", "PATCH", DEFINITION, LABEL),
+    Try(CONTROLLER, "every definition", "", "GET", DEFINITIONS),
+    Try(CONTROLLER, "a definition of others", "", "PATCH", f"{DEFINITIONS}/virtualmachines.kubevirt.io", LABEL),
+    Try(CONTROLLER, "a definition's label", "metadata of a definition", "PATCH", DEFINITION, LABEL),
+    Try(CONTROLLER, "a definition's names", "add to the versions", "PATCH", DEFINITION, _SHORT),
+    Try(CONTROLLER, "deleting definitions", "", "DELETE", DEFINITION),
     Try(DEVICES, "KubeVirt's settings", "", "PATCH", SETTINGS, LABEL),
     Try(CONTROLLER, "a claim's wish", FINALIZERS, "PATCH", CLAIM, {"spec": {"userName": "me"}}),
     Try(CONTROLLER, "a USB claim's labels", FINALIZERS, "PATCH", path("usbdeviceclaims"), LABEL),

@@ -30,6 +30,8 @@ DEVICES, WEBHOOK = "aliquot-devices", "aliquot-webhook"
 HARVESTER = "harvester-system"
 API = "/apis/devices.harvesterhci.io/v1beta1"
 KUBEVIRT = "/apis/kubevirt.io/v1"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION = f"{DEFINITIONS}/migconfigurations.devices.harvesterhci.io"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PF, FREE = "0000:08:00.0", "0000:0a:00.0"
 KINDS = {
@@ -170,6 +172,13 @@ def _unfinalized(plural: str) -> Use:
     return use
 
 
+def _described(environment: VmEnvironment, user: ApiUser) -> Answer:
+    """Change a description in the only version of a definition."""
+    versions = environment.admin.must("GET", DEFINITION)["spec"]["versions"]
+    versions[0]["schema"]["openAPIV3Schema"]["description"] = "another"
+    return user.ask("PATCH", DEFINITION, {"spec": {"versions": versions}})
+
+
 def _secret(environment: VmEnvironment, user: ApiUser) -> Answer:
     environment.admin.ask("DELETE", f"{SECRETS}/{WEBHOOK}")
     data = {"tls.crt": "", "tls.key": ""}
@@ -212,6 +221,12 @@ USES: dict[tuple[str, str], dict[str, Use]] = {
     (CONTROLLER, "kubevirts"): _reads(*SETTINGS.rsplit("/", 1)) | {"patch": _asks("PATCH", SETTINGS, PERMITTED)},
     (CONTROLLER, "virtualmachines"): _reads(*MACHINE.rsplit("/", 1)),
     (CONTROLLER, "virtualmachineinstances"): _reads(f"{KUBEVIRT}/namespaces/default/virtualmachineinstances", "x"),
+    (CONTROLLER, "customresourcedefinitions"): {
+        "get": _asks("GET", DEFINITION),
+        "list": _asks("GET", f"{DEFINITIONS}?fieldSelector=metadata.name={DEFINITION.rpartition('/')[2]}"),
+        "watch": _asks("GET", f"{DEFINITIONS}?fieldSelector=metadata.name={DEFINITION.rpartition('/')[2]}&{WATCH}"),
+        "patch": _described,
+    },
     (CONTROLLER, "endpoints"): {"get": _asks("GET", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}")},
     (CONTROLLER, "secrets"): {
         "create": _secret,

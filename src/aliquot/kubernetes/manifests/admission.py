@@ -141,7 +141,9 @@ def _controller_events() -> list[Object]:
         f"({kind} == 'Pod' && {reason} == 'NearMiss' || "
         f"{kind} == 'CustomResourceDefinition' && {reason} in ['DefinitionRepaired', 'DefinitionOverwritten'])"
     )
-    text = "the controller may write only its own events: NearMiss about pods, and those about definitions"
+    text = (
+        "the controller may write only its own events about pods (NearMiss) and about the definitions that it repairs"
+    )
     return [validation(f"{about} && object.?reportingComponent.orValue('') == '{CONTROLLER}'", text)]
 
 
