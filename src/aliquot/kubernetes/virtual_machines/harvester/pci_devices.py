@@ -122,8 +122,10 @@ def _draft(
         resource = vgpu_resource_for(outcome, function.address)
     if resource is None:
         resource = previous or ""
-    elif (resource or None) != previous:
-        annotations[RESOURCE_ANNOTATION] = resource or None
+    else:
+        resource = resource or _own_resource(name, objects, function)
+        if (resource or None) != previous:
+            annotations[RESOURCE_ANNOTATION] = resource or None
     return Draft(
         kind=PCIDevice,
         name=name,
@@ -150,22 +152,33 @@ def _other_resource(name: str, objects: Objects, function: PciFunction, previous
     """Return the resource that overrides a function's own: its object's name without pooling, or what a user or
     pcidevices wrote there; "" for none.
     """
-    claim, own = objects.claims.get(name), f"{vendor_domain(function.vendor)}/{name}"
-    if claim is not None and claim.spec.disable_resource_pooling is True:
-        return own
-    return "" if previous == own else previous
+    own = _own_resource(name, objects, function)
+    return own or ("" if previous == _unpooled_resource(name, function) else previous)
+
+
+def _own_resource(name: str, objects: Objects, function: PciFunction) -> str:
+    """Return the resource of a function whose claim does not share one with other functions; "" for others.
+
+    Harvester 1.9 records it at the PCIDevice.
+    """
+    claim = objects.claims.get(name)
+    pooled = claim is None or claim.spec.disable_resource_pooling is not True
+    return "" if pooled else _unpooled_resource(name, function)
+
+
+def _unpooled_resource(name: str, function: PciFunction) -> str:
+    return f"{vendor_domain(function.vendor)}/{name}"
 
 
 def _resource(name: str, objects: Objects, function: PciFunction, found: PCIDevice | None) -> str:
     """Return the resource of a whole function. A name that VMs request stays, whatever our pci.ids calls the model."""
-    claim, own = objects.claims.get(name), f"{vendor_domain(function.vendor)}/{name}"
-    if claim is not None and claim.spec.disable_resource_pooling is True:
+    if own := _own_resource(name, objects, function):
         return own
     if (
         found is not None
-        and passes_through(claim)
+        and passes_through(objects.claims.get(name))
         and _is_same_model(found, function)
-        and found.status.resource_name not in ("", own)
+        and found.status.resource_name not in ("", _unpooled_resource(name, function))
     ):
         return found.status.resource_name
     return pci_resource(function.vendor, function.product, function.device_id)

@@ -9,6 +9,7 @@ import pytest
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, message, ready
 
 PCI, NAME = "0000:08:00.0", "n-000008000"
+OVERRIDE = "pcidevice.harvesterhci.io/override-resource-name"
 FINALIZER = "wrangler.cattle.io/PCIDeviceClaimOnRemove"
 
 
@@ -167,9 +168,16 @@ def test_a_network_cards_claim_says_that_it_is_not_served_and_can_be_deleted(a2:
 
 def test_without_resource_pooling_each_device_is_a_resource_of_its_own(a2: One) -> None:
     claim(a2, disableResourcePooling=True)
-    assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == f"nvidia.com/{NAME}"
+    device = a2.store.get("PCIDevice", NAME)
+    assert device["status"]["resourceName"] == f"nvidia.com/{NAME}"
+    assert device["metadata"]["annotations"][OVERRIDE] == f"nvidia.com/{NAME}", "pcidevices reads it after a move"
+    before = len(a2.store.written)
+    a2.settle()
+    assert len(a2.store.written) == before
     release(a2)
-    assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
+    device = a2.store.get("PCIDevice", NAME)
+    assert device["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
+    assert OVERRIDE not in device["metadata"]["annotations"]
 
 
 def test_no_driver_says_why_the_gpu_is_not_passed_through(a2: One) -> None:
