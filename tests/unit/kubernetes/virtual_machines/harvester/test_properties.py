@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core.model.inventory import Vgpu
+from aliquot.kubernetes.kinds.harvester_names import PARAMETERS_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch
 from support.selection import parts
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, One, merged, ready
 
 PCI, NAME = "0000:08:00.0", "n-000008000"
-OPERATIONS = ("gpu", "gpu", "vgpu", "vgpu", "vgpu", "mig", "vm", "hand", "reboot", "forget", "claim", "skip")
+OPERATIONS = ("gpu", "gpu", "vgpu", "vgpu", "vgpu", "mig", "vm", "hand", "reboot", "forget", "claim", "skip", "tune")
 TYPES = {
     "a2:mdev": ("NVIDIA A2-4Q", "NVIDIA A2-4A", "NVIDIA A2-8Q", "NVIDIA A2-16C", "bogus", ""),
     "l40s:vfio": ("NVIDIA L40S-12A", "NVIDIA L40S-12Q", "NVIDIA L40S-24Q", "NVIDIA A2-4Q", ""),
@@ -128,8 +129,19 @@ class Play:
             value = self.chance.choice(["true", None])
             self.one.store.patch("SRIOVGPUDevice", NAME, {"metadata": {"annotations": {key: value}}})
 
+    def _tune(self) -> None:
+        """Request plugin parameters, valid or not, or take the request back."""
+        names = list(self.one.store.of("VGPUDevice"))[:4]
+        if names:
+            value = self.chance.choice(["enable_uvm=1", "frame_rate_limiter=0", "", "bogus=1", None])
+            patch = {"metadata": {"annotations": {PARAMETERS_ANNOTATION: value}}}
+            self.one.store.patch("VGPUDevice", self.chance.choice(names), patch)
+
     def check(self) -> None:
+        before = {v.function: v.parameters for v in alive(self.one)}
         self.one.settle()
+        after = {v.function: v.parameters for v in alive(self.one)}
+        assert not self.machine or after.get(self.machine) == before[self.machine], "parameters changed under a VM"
         here = {v.function for v in alive(self.one)}
         assert not self.machine or self.machine in here, "a VM lost its vGPU"
         assert self.made <= here, "a hand-made vGPU is gone"
@@ -150,6 +162,9 @@ class Play:
             carried = {v.function: v.type for v in alive(self.one)}.get(body["spec"]["address"], "")
             assert carried == (body["spec"]["vGPUTypeName"] if body["spec"]["enabled"] else "")
             assert (body["status"].get("vGPUStatus") == "vGPUConfigured") == bool(carried)
+            wanted = body["metadata"].get("annotations", {}).get(PARAMETERS_ANNOTATION)
+            found = {v.function: v.parameters for v in alive(self.one)}.get(body["spec"]["address"])
+            assert wanted is None or not carried or found == wanted
 
 
 @pytest.mark.parametrize("seed", parts(6))
