@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/laws/oracle/test_planner.py", "tests/laws/property/test_laws.py")
 VGPU_TESTS = ("tests/laws/oracle/test_vgpu_planner.py", "tests/laws/property/test_vgpu_laws.py")
 PARAMETERS = ("tests/unit/core/planner/vgpu/test_parameters.py",)
+SCHEDULER = ("tests/unit/core/planner/vgpu/test_scheduler.py",)
 HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtual_machines/kubevirt"
 _UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
@@ -410,6 +411,62 @@ MUTANTS = {
         "core/config/boot_record.py",
         "parameters=found.parameters or request.parameters)",
         "parameters=request.parameters)",
+        ("tests/unit/core/config/test_record.py",),
+    ),
+    "scheduler-clears": Mutant(
+        "scheduler: it is set while idle vGPUs exist",
+        "core/planner/vgpu/actions.py",
+        "return self.wipes or self.mixed_size or self.scheduler",
+        "return self.wipes or self.mixed_size",
+        SCHEDULER,
+    ),
+    "scheduler-lost": Mutant(
+        "scheduler: it is thought to outlive a change of virtual functions",
+        "core/planner/vgpu/scheduler.py",
+        "remains = DEFAULT if wiped else task.virtual.scheduler",
+        "remains = task.virtual.scheduler or DEFAULT",
+        SCHEDULER,
+    ),
+    "scheduler-place": Mutant(
+        "scheduler: vGPUs that are created again for it move to the first free functions",
+        "core/planner/vgpu/gpu_plan.py",
+        "every = transition.scheduler and not transition.wipes",
+        "every = False",
+        SCHEDULER,
+    ),
+    "scheduler-mixed": Mutant(
+        "scheduler: fixed share is set in mixed-size mode",
+        "core/planner/vgpu/rules.py",
+        "if policy == FIXED and mixed:",
+        "if policy == FIXED and not policy:",
+        SCHEDULER,
+    ),
+    "scheduler-order": Mutant(
+        "scheduler: mixed-size mode is enabled before fixed share ends",
+        "core/planner/vgpu/gpu_plan.py",
+        "*transition.set_scheduler(), *transition.set_mixed_size(on=True)",
+        "*transition.set_mixed_size(on=True), *transition.set_scheduler()",
+        SCHEDULER,
+    ),
+    "scheduler-back": Mutant(
+        "scheduler: the way back of a change forgets it",
+        "core/planner/restore_point.py",
+        "scheduler=virtual.scheduler or None",
+        "scheduler=None",
+        SCHEDULER,
+    ),
+    "scheduler-strict": Mutant(
+        "scheduler: a time slice is requested of drivers that have none",
+        "core/planner/vgpu/rules.py",
+        "numbers(driver) >= (ALWAYS_STRICT,)",
+        "numbers(driver) >= (ALWAYS_STRICT + 100,)",
+        SCHEDULER,
+    ),
+    "scheduler-boot": Mutant(
+        "scheduler: a boot restores one that the GPU no longer had",
+        "core/config/boot_record.py",
+        "previous.scheduler is not None and meets_scheduler(virtual.scheduler, previous.scheduler)",
+        "previous.scheduler is not None",
         ("tests/unit/core/config/test_record.py",),
     ),
     "vm-theirs": Mutant(

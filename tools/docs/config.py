@@ -9,11 +9,12 @@ from tools.docs.text import joined, made, table
 from aliquot.core.config import load, settings, settings_text
 from aliquot.core.config.file import NATIVE, SHARES
 from aliquot.core.config.formats import native
-from aliquot.core.config.formats.native_vgpu import MIXED, PARAMETERS
+from aliquot.core.config.formats.native_vgpu import MIXED, PARAMETERS, SCHEDULER
 from aliquot.core.config.select.selector import MAX_INDEX
 from aliquot.core.config.text.instance_request import MAX_COUNT
 from aliquot.core.config.text.vgpu_request import MAX_VGPUS
 from aliquot.core.model.plugin_parameters import NAMES
+from aliquot.core.model.vgpu_scheduler import MAX_HZ, MAX_SLICE_NS, MIN_HZ, MIN_SLICE_NS, POLICIES, slice_text
 from aliquot.errors import ConfigError
 
 TOP = {
@@ -33,6 +34,11 @@ ENTRY = {
     MIXED: (
         "`true` or `false`",
         "whether vGPUs of different sizes share a GPU; if omitted, unchanged",
+        "only with `vgpu`",
+    ),
+    SCHEDULER: (
+        "a text",
+        "how time-sliced vGPUs share the GPU's time; if omitted, unchanged",
         "only with `vgpu`",
     ),
     PARAMETERS: (
@@ -93,7 +99,7 @@ REFUSED = (
 def page() -> str:
     """Return the whole page. Raises AssertionError if the tables above differ from the reader's own keys."""
     assert tuple(TERMS) == native._TERMS
-    assert tuple(ENTRY) == ("gpus", *SHARES, MIXED, PARAMETERS)
+    assert tuple(ENTRY) == ("gpus", *SHARES, MIXED, SCHEDULER, PARAMETERS)
     return joined([*_native(), *_examples(), *_settings(), *_others()])
 
 
@@ -116,6 +122,10 @@ def _native() -> Iterator[str]:
     yield from ("", "### `vgpu`", "")
     yield f"`none`, or a mapping of types to counts from 1 to {MAX_VGPUS}: by full name, by short name (`A2-4Q`),"
     yield "or by number (`id:746`, `nvidia-746`)."
+    yield from ("", "### `scheduler`", "")
+    yield f"{', '.join(f'`{policy}`' for policy in POLICIES)}. The last two may have a time slice or a frequency after"
+    yield f"a comma: `equal-share,2ms` (from {slice_text(MIN_SLICE_NS)} to {slice_text(MAX_SLICE_NS)}, at most three"
+    yield f"decimals) or `fixed-share,480Hz` (from {MIN_HZ}Hz to {MAX_HZ}Hz). Details that it omits are unchanged."
     yield from ("", "### `vgpu-parameters`", "")
     yield "A mapping of these switches to `true` or `false`, for each vGPU of the entry; `{}` means the defaults:"
     yield f"{', '.join(f'`{name}`' for name in NAMES)}. The plugin reads them when a VM opens the vGPU."

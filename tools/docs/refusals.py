@@ -66,6 +66,15 @@ configs:
       vgpu: {A2-2B: 1}
       vgpu-parameters: {enable_uvm: true}
 """
+FIXED_MIXED = """\
+version: aliquot/v1
+configs:
+  x:
+    - gpus: {index: 0}
+      vgpu: {L40S-8Q: 1, L40S-16Q: 1}
+      mixed-size: true
+      scheduler: fixed-share
+"""
 CASES = (
     Case("NOTHING_MATCHES", A100, "aliquot plan -f x.yaml", files=(("x.yaml", ELSEWHERE),)),
     Case("TWICE", "a2:mdev", "aliquot plan -f x.yaml", files=(("x.yaml", TWICE),)),
@@ -106,6 +115,7 @@ CASES = (
     Case("EQUAL_SIZE", "l40s:vfio", "aliquot plan --gpu 0 --vgpu L40S-8Q,L40S-16Q"),
     Case("MIXED_SIZE", "tesla-t4:mdev", "aliquot plan --gpu 0 --vgpu T4-4Q,T4-8Q --mixed-size"),
     Case("PARAMETER", "a2:mdev", "aliquot plan -f x.yaml", files=(("x.yaml", NO_CUDA),)),
+    Case("SCHEDULER", "l40s:vfio", "aliquot plan -f x.yaml", files=(("x.yaml", FIXED_MIXED),)),
     Case("MAX_VGPUS", "a2:mdev", "aliquot plan --gpu 0 --vgpu A2-8Q:3"),
     Case("MIG_TYPE", f"{H100}:vfio", "aliquot plan --gpu 0 --vgpu H100XM-1-10C,H100XM-80C"),
     Case("NO_INSTANCE", f"{H100}:vfio", "aliquot plan --gpu 0 --vgpu H100XM-3-40C:2,H100XM-1-10C"),

@@ -10,6 +10,7 @@ import msgspec
 
 from aliquot.core.engine.ports import GpuDriver
 from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.vgpu_scheduler import DEFAULT, POLICIES, policy_of
 from aliquot.errors import AliquotError
 from aliquot.hardware.kernel.backend import Kernel
 
@@ -24,6 +25,12 @@ class NodeGpuDriver(GpuDriver, Protocol):
 
     def mixed_size(self, pci: str) -> bool | None:
         """Return whether mixed-size mode is on; None if the GPU does not support it in its current mode."""
+        ...
+
+    def scheduler(self, pci: str) -> str:
+        """Return the scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it; "" if the driver does not report
+        it. The driver reports time slice and frequency only while a VM runs.
+        """
         ...
 
     def renumber(self) -> None:
@@ -66,6 +73,7 @@ class NodeBackend(Generic[D]):
 
     def read(self) -> Inventory:
         found = self.kernel.read(self.nvml.read(), self._mixed_size)
+        found = msgspec.structs.replace(found, gpus=tuple(map(self._with_scheduler, found.gpus)))
         self._indexes = {gpu.pci: gpu.index for gpu in found.gpus}
         return found
 
@@ -77,7 +85,7 @@ class NodeBackend(Generic[D]):
             if passthrough_gpu is None:
                 raise
             return self._with_node_index(passthrough_gpu)
-        return self._with_node_index(self.kernel.read_gpu(gpu, self._mixed_size))
+        return self._with_node_index(self._with_scheduler(self.kernel.read_gpu(gpu, self._mixed_size)))
 
     def _with_node_index(self, gpu: Gpu) -> Gpu:
         """Return the GPU with the node's index. NVML's index does not count GPUs in passthrough, the node's does."""
@@ -98,6 +106,21 @@ class NodeBackend(Generic[D]):
             return self.nvml.mixed_size(pci)
         except AliquotError:
             return None
+
+    def _with_scheduler(self, gpu: Gpu) -> Gpu:
+        """Return a vGPU host's GPU with its scheduler. What the driver reports only while a VM runs is taken from what
+        was set in this boot.
+        """
+        if gpu.virtual is None or not gpu.virtual.framework or gpu.mig.enabled:
+            return gpu
+        try:
+            found = self.nvml.scheduler(gpu.pci)
+        except AliquotError:
+            return gpu
+        if found in POLICIES and found != DEFAULT:
+            recorded = self.kernel.recorded_scheduler(gpu.uuid)
+            found = recorded if policy_of(recorded) == found else found
+        return msgspec.structs.replace(gpu, virtual=msgspec.structs.replace(gpu.virtual, scheduler=found))
 
     def _passthrough_gpu(self, pci: str) -> Gpu | None:
         """Return a GPU that NVML does not know because it is bound to vfio-pci."""
@@ -122,6 +145,11 @@ class NodeBackend(Generic[D]):
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
         self.nvml.set_mixed_size(pci, on)
+
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        gpu = self.nvml.read_gpu(pci)
+        self.nvml.set_scheduler(pci, scheduler)
+        self.kernel.record_scheduler(gpu.uuid, scheduler)
 
     # -- what the kernel does
 

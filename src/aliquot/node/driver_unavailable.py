@@ -98,6 +98,12 @@ class UnavailableDriver:
     def set_mixed_size(self, pci: str, on: bool) -> None:
         self.driver.set_mixed_size(pci, on)
 
+    def scheduler(self, pci: str) -> str:
+        return self.driver.scheduler(pci)
+
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        self.driver.set_scheduler(pci, scheduler)
+
     def health(self, policy: XidPolicy) -> Health:
         if self._kernel_only and self._opened is None:
             from aliquot.hardware.nvml.health import Health, NoXidEvents

@@ -105,6 +105,16 @@ class NeighbourState(msgspec.Struct):
     """The disk that its native driver makes, and the partitions of that disk."""
 
 
+class SchedulerState(msgspec.Struct, frozen=True):
+    """The scheduler of time-sliced vGPUs, in NVML's numbers. ``strict`` is 1 if strict round robin is off, 2 if on."""
+
+    policy: int = 1
+    strict: int = 2
+    average: int = 33
+    time_slice: int = 2_083_333
+    """In nanoseconds: with strict round robin, the inverse of the frequency."""
+
+
 class VmState(msgspec.Struct):
     """A VM's process, and the functions or mdevs whose VFIO handles it has open."""
 
@@ -177,6 +187,7 @@ class GpuState(msgspec.Struct):
     """NVIDIA's unbindLock."""
     autoprobe: bool = True
     mixed: bool = False
+    scheduler: SchedulerState = SchedulerState()
     functions: list[FunctionState] = []
     vgpus: list[VgpuState] = []
     neighbour: NeighbourState | None = None

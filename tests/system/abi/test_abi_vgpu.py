@@ -22,6 +22,19 @@ def code(act, *words):
     except n.NVMLError as refused:
         return -refused.value
 
+def scheduler(handle):
+    state = code(n.nvmlDeviceGetVgpuSchedulerState, handle)
+    if isinstance(state, int):
+        return state
+    return [state.schedulerPolicy, state.arrMode, state.schedulerParams.vgpuSchedDataWithARR.timeslice]
+
+def schedule(handle, policy, arr, **params):
+    state = n.c_nvmlVgpuSchedulerSetState_t()
+    state.schedulerPolicy, state.enableARRMode = policy, arr
+    for name, value in params.items():
+        setattr(state.schedulerParams.vgpuSchedDataWithARR, name, value)
+    return code(n.nvmlDeviceSetVgpuSchedulerState, handle, state)
+
 n.nvmlInit()
 found = [n.nvmlDeviceGetHandleByIndex(i) for i in range(n.nvmlDeviceGetCount())]
 wrong = n.c_nvmlVgpuHeterogeneousMode_v1_t(0)
@@ -33,6 +46,9 @@ print(json.dumps({
     "before": [code(n.nvmlDeviceGetVgpuHeterogeneousMode, h) for h in found],
     "set": [code(n.nvmlDeviceSetVgpuHeterogeneousMode, h, 1) for h in found],
     "after": [code(n.nvmlDeviceGetVgpuHeterogeneousMode, h) for h in found],
+    "set_scheduler": [schedule(h, 2, 2, frequency=500) for h in found],
+    "scheduler": [scheduler(h) for h in found],
+    "fixed": [schedule(h, 3, 0) for h in found],
     "wrong": n._nvmlGetFunctionPointer("nvmlDeviceGetVgpuHeterogeneousMode")(found[0], ctypes.byref(wrong)),
 }))
 """
@@ -57,6 +73,9 @@ def test_mixed_size_mode_with_nvidia_ml_py(state_dir: str) -> None:
         "before": [0, -3, -3],
         "set": [0, -3, -3],
         "after": [1, -3, -3],
+        "set_scheduler": [0, 0, -3],
+        "scheduler": [[2, 0, 0], [2, 0, 0], -3],
+        "fixed": [-3, 0, -3],
         "wrong": 25,
     }
 

@@ -433,3 +433,35 @@ def test_plugin_parameters_are_applied_verified_and_restored_after_a_reboot(
     assert run("restore", "--boot").code == 0
     assert [v["params"] for v in gpu(sim)["vgpus"]] == ["enable_uvm=1"] * 2
     assert run("verify", "-f", "x.yaml").code == 0
+
+
+@pytest.mark.parametrize("backend", ["nvml", "smi"])
+def test_the_scheduler_of_a_file_is_verified_undone_and_restored_by_a_boot(
+    host: Host, run: Run, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "smi":
+        monkeypatch.setenv("ALIQUOT_BACKEND", "smi")
+    sim = host("l40s:vfio")
+    with open("x.yaml", "w") as file:
+        file.write(
+            "version: aliquot/v1\nconfigs:\n  x: [{gpus: all, vgpu: {L40S-8Q: 2}, scheduler: 'equal-share,2ms'}]\n"
+        )
+    assert run("apply", "--gpu", "0", "--vgpu", "L40S-8Q*2").code == 0
+    before = gpu(sim)["vgpus"]
+    found = run("verify", "-f", "x.yaml")
+    assert (found.code, "its scheduler is best-effort, but should be equal-share,2ms" in found.out) == (30, True), found
+    sim.node._control("fault", kind="fail", call="DeviceSetVgpuSchedulerState", code=3, calls=1)
+    assert run("apply", "-f", "x.yaml").code != 0
+    assert gpu(sim)["vgpus"] == before
+    assert run("verify", "--gpu", "0", "--vgpu", "L40S-8Q*2").code == 0
+    assert run("apply", "-f", "x.yaml").code == 0
+    assert gpu(sim)["vgpus"] == before, "created again as they were"
+    assert run("apply", "-f", "x.yaml").out.startswith("nothing to do"), "the record knows the time slice"
+    assert "scheduler equal-share,2ms" in run("vgpu", "list").out
+    listed = msgspec.json.decode(run("vgpu", "list", "-o", "json").out)
+    assert "equal-share,2ms" in str(listed)
+    assert "scheduler: 'equal-share,2ms'" in run("export", "--native").out
+    assert run("sim", "reboot").code == 0
+    assert run("verify", "-f", "x.yaml").code == 30
+    assert run("restore", "--boot").code == 0
+    assert run("verify", "-f", "x.yaml").code == 0

@@ -143,6 +143,7 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
         "functions": len(virtual.functions) if virtual else 0,
         "functions_possible": virtual.total if virtual else 0,
         "mixed": virtual.mixed_size if virtual else None,
+        "scheduler": virtual.scheduler if virtual else "",
         "vgpus": gpu.vgpus,
         "remembered": virtual.recorded_vgpus if virtual else (),
     }

@@ -13,6 +13,7 @@ import msgspec
 
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
+from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
 from aliquot.core.planner.compute_grouping import same_instances
 from aliquot.core.planner.vgpu.drift import meets
 
@@ -73,6 +74,7 @@ def _merge(previous: DesiredGpu, desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGp
         "vgpus": Counter(v.type_id for v in previous.vgpus or ()) == vgpus,
         "functions": previous.functions == virtual.enabled,
         "mixed_size": previous.mixed_size == virtual.mixed_size,
+        "scheduler": previous.scheduler is not None and meets_scheduler(virtual.scheduler, previous.scheduler),
         "vfio_bound": set(previous.vfio_bound or ()) == bound,
     }
     inherited = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from aliquot.core.config.file import MIG, NATIVE, PASSTHROUGH, VGPU
-from aliquot.core.config.formats.native_vgpu import MIXED, PARAMETERS
+from aliquot.core.config.formats.native_vgpu import MIXED, PARAMETERS, SCHEDULER
 from aliquot.core.config.formats.yaml_writer import natural
 from aliquot.core.config.select.selector import packed
 from aliquot.core.config.text.vgpu_request import NONE
 from aliquot.core.model.ids import packed_pci_id
 from aliquot.core.model.inventory import Gpu, GpuInstance, GpuVirtualization, Inventory
 from aliquot.core.model.plugin_parameters import as_switches
+from aliquot.core.model.vgpu_scheduler import DEFAULT
 from aliquot.errors import BlockedError
 
 Document = dict[str, object]
@@ -110,6 +111,7 @@ def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
         counts = Counter(v.type for v in gpu.vgpus)
         share: Document = {VGPU: {name: counts[name] for name in natural(counts)} or NONE}
         share |= {MIXED: True} if virtual.mixed_size else {}
+        share |= {} if virtual.scheduler in ("", DEFAULT) else {SCHEDULER: virtual.scheduler}
         return share | _parameters(gpu)
     if not gpu.mig.capable:
         return None

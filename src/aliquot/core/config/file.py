@@ -38,6 +38,8 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     """vGPU: whether mixed-size mode is requested, None for "as it is"."""
     parameters: str | None = None
     """vGPU: the plugin parameters of each, None for "as they are"."""
+    scheduler: str | None = None
+    """vGPU: the scheduler, None for "as it is"."""
     on: bool = False
     """Passthrough: whether it is requested."""
     at_least: bool = False

@@ -15,6 +15,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.structured_text import GpuName, Part, StructuredText, TextPart
@@ -72,6 +73,7 @@ _WORDS: dict[type[Action], tuple[str, str]] = {
     SetMode: ("MIG mode set to {0.mode}", "MIG mode is {0.mode} again"),
     Reset: ("reset", "reset"),
     SetFunctions: ("virtual functions {1}", "virtual functions are {1} again"),
+    SetScheduler: ("scheduler set to {0.scheduler}", "the scheduler is {0.scheduler} again"),
     SetMixedSize: ("mixed-size mode {1}", "mixed-size mode is {1} again"),
     CreateVgpu: (
         "created vGPU {0.type} on {0.function} ({0.uuid})",

@@ -23,6 +23,7 @@ _SUMS = {
     "mode": "MIG mode set",
     "functions": "virtual functions switched",
     "mixed-size": "mixed-size mode switched",
+    "scheduler": "scheduler set",
     "passthrough": "passthrough switched",
     "reset": "reset",
 }
@@ -185,6 +186,8 @@ def _words(text: str, *, ongoing: bool = False) -> str:
             return f"{'switching' if ongoing else 'switched'} virtual functions {count}"
         case "mixed-size":
             return f"{'switching' if ongoing else 'switched'} mixed-size mode {step.argument}"
+        case "scheduler":
+            return f"{'setting' if ongoing else 'set'} the scheduler to {step.argument}"
         case "passthrough":
             what = f"virtual function {step.function}" if step.function else "the whole GPU"
             return f"{'switching' if ongoing else 'switched'} passthrough of {what} {step.argument}"

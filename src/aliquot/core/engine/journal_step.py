@@ -15,6 +15,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.inventory import Vgpu
 
@@ -29,6 +30,7 @@ SteppedAction = (
     | SetMixedSize
     | SetMode
     | SetPassthrough
+    | SetScheduler
 )
 """The actions that define their call completely. A vGPU is destroyed as it was observed."""
 
@@ -37,7 +39,7 @@ class JournalStep(msgspec.Struct, frozen=True):
     """A step of the journal. Parts that a step does not have are ""."""
 
     verb: str
-    """create, destroy, mode, functions, mixed-size, passthrough or reset."""
+    """create, destroy, mode, functions, mixed-size, scheduler, passthrough or reset."""
     argument: str = ""
     """The argument of a verb other than create and destroy."""
     kind: str = ""
@@ -85,7 +87,7 @@ def step_of(action: SteppedAction) -> JournalStep:
             return _setting(action)
 
 
-def _setting(action: Reset | SetFunctions | SetMixedSize | SetMode | SetPassthrough) -> JournalStep:
+def _setting(action: Reset | SetFunctions | SetMixedSize | SetMode | SetPassthrough | SetScheduler) -> JournalStep:
     match action:
         case SetMode():
             return JournalStep("mode", action.mode)
@@ -93,6 +95,8 @@ def _setting(action: Reset | SetFunctions | SetMixedSize | SetMode | SetPassthro
             return JournalStep("functions", str(action.count))
         case SetMixedSize():
             return JournalStep("mixed-size", _on_off(action.on))
+        case SetScheduler():
+            return JournalStep("scheduler", action.scheduler)
         case SetPassthrough():
             return JournalStep("passthrough", _on_off(action.on), function=action.function)
         case Reset():

@@ -62,6 +62,12 @@ class GpuDriver(Protocol):
 
     def set_mixed_size(self, pci: str, on: bool) -> None: ...
 
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        """Set the scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. The driver refuses it while vGPUs
+        exist.
+        """
+        ...
+
     def suspend(self) -> AbstractContextManager[None]:
         """Close our own session for the duration: like any client it would block a reset."""
         ...

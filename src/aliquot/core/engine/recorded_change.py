@@ -67,6 +67,7 @@ class GpuBefore(msgspec.Struct, frozen=True, omit_defaults=True):
     mixed_size: bool | None = msgspec.field(default=None, name="mixed")
     passthrough: bool = False
     was_mig: bool = False
+    scheduler: str = ""
 
 
 class GpuChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -182,6 +183,7 @@ def _before(gpu: Gpu) -> GpuBefore:
         mixed_size=virtual.mixed_size,
         passthrough=gpu.passthrough,
         was_mig=virtual.was_mig,
+        scheduler=virtual.scheduler,
     )
 
 
@@ -236,7 +238,11 @@ def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
             for number, pci in enumerate(virtual.addresses[: before.functions])
         )
         virtual = msgspec.structs.replace(
-            virtual, functions=functions, mixed_size=before.mixed_size, was_mig=before.was_mig
+            virtual,
+            functions=functions,
+            mixed_size=before.mixed_size,
+            was_mig=before.was_mig,
+            scheduler=before.scheduler,
         )
     mode = before.mig or "disabled"
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The actions for VMs: virtual functions, vGPUs, mixed-size mode, passthrough."""
+"""The actions for VMs: virtual functions, vGPUs, mixed-size mode, scheduler, passthrough."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import assert_never
 from aliquot.core.engine.holder_check import all_holders, ensure_idle, vgpu_holders
 from aliquot.core.engine.journal_step import step_of
 from aliquot.core.engine.run import Run
-from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
+from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough, SetScheduler
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.errors import InUseError
 
-VirtualAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough
+VirtualAction = SetFunctions | SetMixedSize | SetScheduler | CreateVgpu | DestroyVgpu | SetPassthrough
 
 
 def execute(run: Run, action: VirtualAction) -> None:
@@ -26,6 +26,9 @@ def execute(run: Run, action: VirtualAction) -> None:
         case SetMixedSize():
             ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
             run.call(action.gpu, step_of(action), lambda: backend.set_mixed_size(action.gpu, action.on))
+        case SetScheduler():
+            ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
+            run.call(action.gpu, step_of(action), lambda: backend.set_scheduler(action.gpu, action.scheduler))
         case CreateVgpu():
             run.call(action.gpu, step_of(action), lambda: _create(run, action))
         case DestroyVgpu():

@@ -77,7 +77,7 @@ class CreateCompute(_Action, frozen=True, tag="create-compute"):
 class SetFunctions(_Action, frozen=True, tag="set-functions"):
     """Enable ``count`` virtual functions of a GPU, or disable them (0).
 
-    In both cases the driver forgets all GPU instances, vGPUs and mixed-size mode.
+    In both cases the driver forgets all GPU instances, vGPUs, mixed-size mode and scheduler.
     """
 
     count: int
@@ -87,6 +87,13 @@ class SetMixedSize(_Action, frozen=True, tag="set-mixed-size"):
     """Set mixed-size mode: vGPUs of different sizes on one GPU, each size at fixed placements."""
 
     on: bool
+
+
+class SetScheduler(_Action, frozen=True, tag="set-scheduler"):
+    """Set the scheduler of time-sliced vGPUs, for those that are created later. Possible only without vGPUs."""
+
+    scheduler: str
+    """As ``vgpu_scheduler`` writes it."""
 
 
 class CreateVgpu(_Action, frozen=True, tag="create-vgpu"):
@@ -138,6 +145,7 @@ Action = (
     | CreateCompute
     | SetFunctions
     | SetMixedSize
+    | SetScheduler
     | CreateVgpu
     | DestroyVgpu
     | SetPassthrough

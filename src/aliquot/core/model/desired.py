@@ -17,7 +17,7 @@ _PlaceRule = Literal["COMPUTE_PLACEMENT", "PLACEMENT"]
 _TypeRule = Literal[
     "EQUAL_SIZE", "MAX_VGPUS", "MIG_TYPE", "MIXED_SIZE", "PARAMETER", "SERIES", "TYPE_WITHOUT_ID", "UNKNOWN_TYPE"
 ]
-_FunctionRule = Literal["FUNCTIONS_IN_USE", "NO_FUNCTION", "NO_INSTANCE", "NO_VGPU_DRIVER"]
+_FunctionRule = Literal["FUNCTIONS_IN_USE", "NO_FUNCTION", "NO_INSTANCE", "NO_VGPU_DRIVER", "SCHEDULER"]
 _HostRule = Literal["FABRIC", "IOMMU_GROUP", "NO_IOMMU", "NO_VFIO", "PASSTHROUGH"]
 _MachineRule = Literal["DISPLAY", "ONE_NODE", "PER_VM", "RAMFB"]
 PlanRule = Literal[_FileRule, _GpuRule, _CountRule, _PlaceRule, _TypeRule, _FunctionRule, _HostRule, _MachineRule]
@@ -87,13 +87,15 @@ class DesiredGpu(msgspec.Struct, frozen=True):
     """
     vfio_bound: tuple[str, ...] | None = msgspec.field(default=None, name="bound")
     """The virtual functions that should be bound to vfio-pci. None leaves them unchanged."""
+    scheduler: str | None = None
+    """The scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. None leaves it unchanged."""
     restoring: bool = False
     """The request restores a previous state: rules that refuse only new things do not apply."""
 
     @property
     def involves_vms(self) -> bool:
         """True if the request concerns virtual functions, vGPUs or passthrough."""
-        requested = self.vgpus, self.functions, self.mixed_size, self.passthrough, self.vfio_bound
+        requested = self.vgpus, self.functions, self.mixed_size, self.passthrough, self.vfio_bound, self.scheduler
         return any(each is not None for each in requested)
 
 

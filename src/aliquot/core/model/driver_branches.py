@@ -10,6 +10,7 @@ import re
 FLOOR = 470
 """The oldest driver branch that Aliquot supports. Before R470 the UUID of a MIG device was not stable."""
 
+SET_SCHEDULER = "nvmlDeviceSetVgpuSchedulerState"
 PLACED_COMPUTE_INSTANCES = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
 
 FIRST_WITH = {
@@ -25,6 +26,8 @@ FIRST_WITH = {
     PLACED_COMPUTE_INSTANCES: 525,
     "nvmlGpuInstanceGetComputeInstancePossiblePlacements": 525,
     "nvmlGpmMigSampleGet": 525,
+    "nvmlDeviceGetVgpuSchedulerState": 525,
+    SET_SCHEDULER: 525,
     "nvmlDeviceGetGpuFabricInfoV": 550,
     "nvmlDeviceGetPciInfoExt": 550,
     "nvmlDeviceGetVgpuHeterogeneousMode": 550,

@@ -170,6 +170,8 @@ class GpuVirtualization(msgspec.Struct, frozen=True):
     """vGPUs in the owner map that a reboot has removed."""
     was_mig: bool = False
     """MIG mode of the GPU when it was passed through."""
+    scheduler: str = ""
+    """The scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. Empty if unknown, and in MIG mode."""
 
     @property
     def enabled(self) -> bool:
@@ -330,7 +332,9 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
                 + ([v.parameters] if v.parameters else [])
                 for v in gpu.vgpus
             ]
-            return [gpu.passthrough, len(gpu.virtual.functions), gpu.virtual.mixed_size, vgpus]
+            policy = gpu.virtual.scheduler.partition(",")[0]  # the rest is known only while a VM runs
+            scheduler = [policy] if policy not in ("", "best-effort") else []
+            return [gpu.passthrough, len(gpu.virtual.functions), gpu.virtual.mixed_size, vgpus, *scheduler]
 
         facts = [self.driver] + [
             [g.pci, g.uuid, g.product, g.mig.current, g.mig.pending, [instance(i) for i in g.instances], *shares(g)]

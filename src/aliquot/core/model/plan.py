@@ -17,7 +17,15 @@ HeldPolicy = Literal["refuse", "wait", "force"]
 HELD_POLICIES: tuple[HeldPolicy, ...] = get_args(HeldPolicy)
 _MigDrift = Literal["unresolved", "missing-gpu", "lost-gpu", "mode", "pending-mode", "missing", "extra"]
 _VmDrift = Literal[
-    "passthrough", "functions", "mixed-size", "bound", "vgpu-type", "vgpu-missing", "vgpu-extra", "vgpu-parameters"
+    "passthrough",
+    "functions",
+    "mixed-size",
+    "bound",
+    "vgpu-type",
+    "vgpu-missing",
+    "vgpu-extra",
+    "vgpu-parameters",
+    "scheduler",
 ]
 DriftKind = Literal[_MigDrift, _VmDrift]
 

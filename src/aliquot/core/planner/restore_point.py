@@ -131,6 +131,7 @@ def _present_as_desired(gpu: Gpu, exact: bool) -> DesiredGpu:
         vgpus=tuple(map(_same_vgpu, gpu.vgpus)),
         functions=virtual.enabled if virtual.total else None,
         mixed_size=virtual.mixed_size if virtual.enabled else None,
+        scheduler=virtual.scheduler or None,
         passthrough=False,
         vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO) if virtual.enabled else None,
     )

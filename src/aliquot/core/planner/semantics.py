@@ -25,6 +25,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.instance_ids import instance_id as instance_id
@@ -44,7 +45,7 @@ def step(inventory: Inventory, action: Action) -> Inventory:
     gpu = inventory.gpu(action.gpu)
     if gpu.passthrough and not isinstance(action, SetPassthrough):
         raise StepRefusedError("PASSTHROUGH: the GPU is passed through")
-    if isinstance(action, SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough):
+    if isinstance(action, SetFunctions | SetMixedSize | SetScheduler | CreateVgpu | DestroyVgpu | SetPassthrough):
         after = steps.apply_action(inventory, gpu, action)
     else:
         after = _apply_action(inventory.family(gpu), gpu, action)
@@ -82,6 +83,8 @@ def _set_mode(family: Family, gpu: Gpu, mode: str) -> Gpu:
         raise StepRefusedError("IN_USE: instances exist")
     if gpu.vgpus or (mode == "disabled" and steps.functions(gpu)):
         raise StepRefusedError("IN_USE: virtual functions exist")
+    if mode == "enabled" and gpu.virtual is not None:  # no time is shared between GPU instances
+        gpu = replace(gpu, virtual=replace(gpu.virtual, scheduler=""))
     current = gpu.mig.current if family.mode.change_needs_gpu_reset else mode
     return replace(gpu, mig=replace(gpu.mig, current=current, pending=mode))
 

@@ -17,6 +17,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder
 from aliquot.core.rendering import mig_picture
@@ -63,6 +64,8 @@ def _object(action: Action) -> str:
             return f"{count} on" if action.count else "virtual functions off"
         case SetMixedSize():
             return f"mixed-size mode {'on' if action.on else 'off'}"
+        case SetScheduler():
+            return f"scheduler {action.scheduler}"
         case CreateVgpu() | DestroyVgpu():
             parameters = action.parameters if isinstance(action, CreateVgpu) else ""
             what = f"{shares.short(action.type)} on {action.function}{_where(action)}"

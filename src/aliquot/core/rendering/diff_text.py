@@ -84,6 +84,9 @@ def _virtual(old: Gpu, new: Gpu) -> Iterator[str]:
     mixed = [g.virtual.mixed_size if g.virtual else None for g in (old, new)]
     if mixed[0] != mixed[1] and mixed[1] is not None:
         yield f"mixed-size mode {'on' if mixed[1] else 'off'}"
+    schedulers = [g.virtual.scheduler if g.virtual else "" for g in (old, new)]
+    if all(schedulers) and schedulers[0] != schedulers[1]:
+        yield f"scheduler {schedulers[1]}"
     previous, now = ({(v.function, v.uuid, v.type_id): v for v in g.vgpus} for g in (old, new))
     for key, each in previous.items():
         if key not in now:

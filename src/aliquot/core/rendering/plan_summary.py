@@ -9,12 +9,14 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.plan import Plan
 
 _SETTINGS = (
     (SetFunctions, "virtual functions"),
     (SetMixedSize, "mixed-size mode"),
+    (SetScheduler, "scheduler"),
     (SetPassthrough, "passthrough"),
 )
 

@@ -17,6 +17,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.placement import Placement
@@ -87,6 +88,8 @@ def _values(action: Action) -> dict[str, str | bool]:
             return {"feature": "MIG mode", "on": action.mode == "enabled"}
         case SetFunctions():
             return {"feature": "virtual functions", "on": bool(action.count)}
+        case SetScheduler():
+            return {"feature": f"scheduler {action.scheduler}", "on": True}
         case SetMixedSize():
             return {"feature": "mixed-size mode", "on": action.on}
         case _:

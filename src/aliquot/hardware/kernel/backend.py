@@ -29,7 +29,7 @@ from aliquot.hardware.kernel.reader import GpuKernelState, KernelReadContext, re
 from aliquot.hardware.kernel.sriov_manage import Tools
 from aliquot.hardware.kernel.sysfs import MalformedError
 from aliquot.hardware.kernel.vfio_holders import Holders, NoHolderScan
-from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
+from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile, SchedulerRecord
 from aliquot.hardware.kernel_files import KernelFiles
 
 if TYPE_CHECKING:
@@ -219,6 +219,15 @@ class Kernel:
             enable_passthrough(
                 self.files, self.owners, self._clock, current, function, self._boot(), suspend=suspend_session
             )
+
+    def recorded_scheduler(self, uuid: str) -> str:
+        """Return the vGPU scheduler that was set on a GPU in this boot, "" for none."""
+        return self.owners.load()[0].scheduler_of(uuid, self._boot())
+
+    def record_scheduler(self, uuid: str, scheduler: str) -> None:
+        """Record the vGPU scheduler that was set on a GPU. Raises StorageError."""
+        record = SchedulerRecord(uuid, scheduler, self._boot())
+        self.owners.change(lambda owner_map: owner_map.with_scheduler(record))
 
     @contextmanager
     def _exclusively(self, pci: str) -> Iterator[None]:

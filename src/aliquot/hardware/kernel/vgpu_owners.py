@@ -1,5 +1,5 @@
 """The owner map: for whom each vGPU was created, and which GPUs are passed through. It is written to disk before each
-action.
+action. It also keeps the schedulers that were set, since the driver reports their details only while a VM runs.
 
 The entry of a vGPU holds a random ownership token, which must be presented to destroy it. Therefore a late release
 cannot hit the next owner of the same virtual function. Entries of an earlier boot list what a reboot removed: their
@@ -65,11 +65,21 @@ class PassthroughRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str = ""
 
 
+class SchedulerRecord(msgspec.Struct, frozen=True):
+    """The vGPU scheduler that was set on a GPU in a boot."""
+
+    gpu: str
+    """The GPU's UUID."""
+    scheduler: str
+    boot: str
+
+
 class OwnerMap(msgspec.Struct, frozen=True):
     """The whole map."""
 
     vgpus: tuple[VgpuOwner, ...] = ()
     passthrough: tuple[PassthroughRecord, ...] = msgspec.field(default=(), name="handed")
+    schedulers: tuple[SchedulerRecord, ...] = ()
 
     def find_owner(self, kernel_vgpu: KernelVgpu, boot: str) -> VgpuOwner | None:
         """Return the entry of an existing vGPU: one of this boot, else one of an earlier boot without its token."""
@@ -96,6 +106,15 @@ class OwnerMap(msgspec.Struct, frozen=True):
 
     def without_passthrough(self, function: str) -> OwnerMap:
         return msgspec.structs.replace(self, passthrough=self._other_passthrough(function))
+
+    def scheduler_of(self, uuid: str, boot: str) -> str:
+        """Return the scheduler that was set on a GPU in this boot, "" for none."""
+        return next((s.scheduler for s in self.schedulers if (s.gpu, s.boot) == (uuid, boot)), "")
+
+    def with_scheduler(self, record: SchedulerRecord) -> OwnerMap:
+        """Return the map with this record; those of earlier boots are void."""
+        rest = (s for s in self.schedulers if s.gpu != record.gpu and s.boot == record.boot)
+        return msgspec.structs.replace(self, schedulers=(*rest, record))
 
     def _other_passthrough(self, function: str) -> tuple[PassthroughRecord, ...]:
         return tuple(h for h in self.passthrough if h.function != function)

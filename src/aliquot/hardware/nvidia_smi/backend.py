@@ -19,6 +19,7 @@ from aliquot.foundation.signals import uninterrupted
 from aliquot.hardware.nvidia_smi import list_output as lists
 from aliquot.hardware.nvidia_smi.command import WRITE_TIMEOUT_S, Smi
 from aliquot.hardware.nvidia_smi.reader import SmiReader, SmiReading
+from aliquot.hardware.nvidia_smi.vgpu_scheduler import STATE, parse_schedulers, set_command
 
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
@@ -44,6 +45,7 @@ class SmiBackend:
         self._smi = Smi(programs)
         self._reader = SmiReader(self._smi, addresses)
         self._mixed_sizes: dict[str, bool | None] = {}
+        self._schedulers: dict[str, str] | None = None
         self._capabilities: ComputeCapabilities | None = None
         self._last: SmiReading | None = None
         too_old = codes.driver_too_old(self._reader.log().driver)
@@ -71,6 +73,7 @@ class SmiBackend:
     def read_gpu(self, pci: str) -> Gpu:
         report = self._reader.report(pci)
         self._mixed_sizes[pci] = report.mixed_size
+        self._schedulers = None
         return self._reader.gpu(report)
 
     def facts(self) -> Facts:
@@ -99,6 +102,13 @@ class SmiBackend:
             self._mixed_sizes[pci] = self._reader.report(pci).mixed_size
         return self._mixed_sizes.pop(pci)
 
+    def scheduler(self, pci: str) -> str:
+        """Return the scheduler of a GPU: of all from one command after each read."""
+        if self._schedulers is None:
+            result = self._smi.run(*STATE)
+            self._schedulers = {} if result.status else parse_schedulers(result.out)
+        return self._schedulers.get(pci, "")
+
     @property
     def _last_reading(self) -> SmiReading:
         """The last read, or a first one."""
@@ -107,6 +117,7 @@ class SmiBackend:
     def _read_node(self) -> SmiReading:
         reading = self._reader.read_node()
         self._mixed_sizes = {r.pci: r.mixed_size for r in reading.log.gpus}
+        self._schedulers = None
         self._last = reading
         return reading
 
@@ -152,6 +163,12 @@ class SmiBackend:
         with uninterrupted():
             self._smi.run_checked(attempt, "vgpu", "-i", pci, "-shm", str(int(on)), gpu=pci, timeout_s=WRITE_TIMEOUT_S)
 
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        attempt = f"setting the vGPU scheduler {scheduler} on {pci}"
+        self._schedulers = None
+        with uninterrupted():
+            self._smi.run_checked(attempt, *set_command(pci, scheduler), gpu=pci, timeout_s=WRITE_TIMEOUT_S)
+
     def _run_mig(self, attempt: str, pci: str, *arguments: str) -> str:
         """Run a ``mig`` command. For a GPU that fell off the bus, nvidia-smi finds no profile and reports an invalid
         argument; reading the GPU then raises the real error.
@@ -181,6 +198,7 @@ class SmiBackend:
         """Forget cached values: GPUs have appeared or disappeared."""
         self._reader.forget()
         self._mixed_sizes.clear()
+        self._schedulers = None
 
     def suspend(self) -> AbstractContextManager[None]:
         """Return a context that does nothing: a command that has ended is not a client of the GPU."""

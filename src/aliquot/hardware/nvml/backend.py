@@ -165,6 +165,18 @@ class NvmlBackend:
             handle = self._reader.handle(pci)
             self.session.call(attempt, self.session.nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
 
+    def scheduler(self, pci: str) -> str:
+        from aliquot.hardware.nvml.vgpu_scheduler import read_scheduler
+
+        with self.session.gate.use():
+            return read_scheduler(self.session, self._reader.handle(pci))
+
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        from aliquot.hardware.nvml.vgpu_scheduler import write_scheduler
+
+        with self.session.gate.use():
+            write_scheduler(self.session, self._reader.handle(pci), pci, scheduler)
+
     def renumber(self) -> None:
         """Forget values that are cached by index: GPUs have appeared or disappeared."""
         self._reader.renumber()

@@ -15,6 +15,7 @@ from aliquot.core.model.actions import (
     SetFunctions,
     SetMixedSize,
     SetMode,
+    SetScheduler,
 )
 from aliquot.core.model.geometry import geometry as multiset
 from aliquot.core.model.geometry import geometry_text
@@ -22,6 +23,8 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.rendering.vgpu_picture import short as short_type
 from aliquot.kubernetes.gpu.config_label import DesiredConfig
+
+_Setting = SetMode | SetFunctions | SetMixedSize | SetScheduler
 
 
 def geometry(inventory: Inventory | None, config: DesiredConfig | None) -> str:
@@ -70,7 +73,7 @@ def result(plan: Plan) -> str:
 def _action_text(plan: Plan, create: str, destroy: str, change: str, reset: str) -> str:
     made = Counter(_device_name(a) for a in plan.actions if isinstance(a, Create | CreateCompute | CreateVgpu))
     gone = Counter(_device_name(a) for a in plan.actions if isinstance(a, Destroy | DestroyCompute | DestroyVgpu))
-    modes = Counter(_mode_text(a) for a in plan.actions if isinstance(a, SetMode | SetFunctions | SetMixedSize))
+    modes = Counter(_mode_text(a) for a in plan.actions if isinstance(a, _Setting))
     resets = sum(isinstance(a, Reset) for a in plan.actions)
     parts = [f"{change} {m} on {n} GPU{'s' * (n > 1)}" for m, n in modes.items()]
     parts += [f"{reset} {resets} GPU{'s' * (resets > 1)}"] if resets else []
@@ -87,7 +90,9 @@ def _device_name(action: Create | CreateCompute | CreateVgpu | Destroy | Destroy
     return short_type(action.type) if isinstance(action, CreateVgpu | DestroyVgpu) else action.profile
 
 
-def _mode_text(action: SetMode | SetFunctions | SetMixedSize) -> str:
+def _mode_text(action: _Setting) -> str:
+    if isinstance(action, SetScheduler):
+        return f"scheduler {action.scheduler}"
     if isinstance(action, SetMode):
         return f"MIG mode {action.mode}"
     if isinstance(action, SetFunctions):

@@ -12,6 +12,7 @@ import msgspec
 from aliquot.core.model import catalog
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
+from aliquot.core.model.vgpu_scheduler import from_driver, to_driver
 from aliquot.foundation.driver_calls import DriverCall
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
 from aliquot.hardware.nvml.partition_ids import slots_mirrored
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 JsonObject = dict[str, Any]
 _WHOLE = -1
+_GET_SCHEDULER = "DeviceGetVgpuSchedulerState"
 
 
 class SimBackend:
@@ -209,6 +211,16 @@ class SimBackend:
     def set_mixed_size(self, pci: str, on: bool) -> None:
         attempt = f"switching mixed-size mode {'on' if on else 'off'}"
         self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
+
+    def scheduler(self, pci: str) -> str:
+        attempt = f"reading the vGPU scheduler of {pci}"
+        policy, strict, _, time_slice = self._call(attempt, pci, f"{_GET_SCHEDULER} {self._number(pci)} -1 -1")[0]
+        return from_driver(policy, strict, time_slice)
+
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        policy, strict, time_slice, frequency = to_driver(scheduler)
+        numbers = _WHOLE, _WHOLE, policy, strict, time_slice, frequency
+        self._write(f"setting the vGPU scheduler {scheduler}", pci, "DeviceSetVgpuSchedulerState", *numbers)
 
     def renumber(self) -> None:
         """Read the GPUs' positions again, because GPUs have come or gone."""

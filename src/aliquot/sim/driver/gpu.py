@@ -7,7 +7,7 @@ from aliquot.core.model.catalog import Profile
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.placement_table import SlotPartition, SlotTable, allowed
-from aliquot.sim.state import WHOLE, GpuState, InstanceState, NeighbourState
+from aliquot.sim.state import WHOLE, GpuState, InstanceState, NeighbourState, SchedulerState
 
 LIBRARY_INDEXES_13 = 18
 LIBRARY_INDEXES_12 = 10
@@ -190,6 +190,7 @@ class SimGpu:
                 return codes.IN_USE
         self.state.mig = self.state.pending
         self.state.mixed = self.state.mixed and not self.state.mig
+        self.state.scheduler = SchedulerState()
         return codes.SUCCESS
 
     def reset(self, sessions: bool, privileged: bool = True) -> None:
@@ -227,6 +228,7 @@ class SimGpu:
         self.state.instances = []
         self.state.vgpus = []
         self.state.mixed = False
+        self.state.scheduler = SchedulerState()
         survives = self.table is not None and self.table.family.mode.mode_survives_reboot
         self.state.mig = self.state.pending = self.state.pending and survives
 

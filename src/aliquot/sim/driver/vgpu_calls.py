@@ -1,4 +1,4 @@
-"""The vGPU calls of the driver: mixed-size mode, which NVML calls heterogeneous."""
+"""The vGPU calls of the driver: mixed-size mode, which NVML calls heterogeneous, and the scheduler."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WriteCall
 from aliquot.sim.driver.nvml_calls import Args, DeviceCall, numbers
-from aliquot.sim.kernel import pci, rules
+from aliquot.sim.kernel import pci, rules, vms
 from aliquot.sim.node import DriverWrite, SimNode
 from aliquot.sim.session import SimSession
+from aliquot.sim.state import SchedulerState
+
+_BEST_EFFORT, _, _FIXED = 1, 2, 3
+_LOOSE, _STRICT = 1, 2
+_ALWAYS_STRICT = 595
+"""The first branch in which strict round robin cannot be turned off."""
 
 
 def _mode(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
@@ -32,10 +38,53 @@ def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
         if gpu.state.vgpus or not gpu.state.functions:
             raise NvmlRefusalError(codes.IN_USE)
+        if args[3] and gpu.state.scheduler.policy == _FIXED:
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         gpu.state.mixed = bool(args[3])
         return -1
 
     node.write(session, DriverWrite("DeviceSetVgpuHeterogeneousMode", args[0]), apply)
+    return ""
+
+
+def _scheduler(node: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
+    """Return policy, strictness, averaging factor, time slice: all but the policy only while a VM has a vGPU. Raises
+    NOT_SUPPORTED with MIG mode on, and without the vGPU host driver.
+    """
+    if not rules.vgpu_framework(gpu.state) or gpu.state.mig:
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
+    found = gpu.state.scheduler
+    active = any(vms.open_on(node, v.uuid or v.function) for v in gpu.state.vgpus)
+    if found.policy == _BEST_EFFORT or not active:
+        return numbers(found.policy, 0, 0, 0)
+    return numbers(found.policy, found.strict, found.average if found.strict == _STRICT else 0, found.time_slice)
+
+
+def _set_scheduler(node: SimNode, session: SimSession, args: Args) -> str:
+    """Set the scheduler: policy, strictness (0 default, 1 off, 2 on), time slice, frequency (0 default). Raises
+    NOT_SUPPORTED while a vGPU exists, for another policy, for fixed share in mixed-size mode, and where strict round
+    robin cannot be turned off (nvml.h; NVIDIA's vGPU guide). Values beyond the limits become the nearest.
+    """
+    policy, strict, time_slice, frequency = args[3:7]
+
+    def apply(gpu: SimGpu) -> int:
+        if not node.privileged(session):
+            raise NvmlRefusalError(codes.NO_PERMISSION)
+        state = gpu.state
+        loose = strict == _LOOSE
+        if not rules.vgpu_framework(state) or state.mig or state.vgpus or policy not in (1, 2, 3):
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
+        if (policy == _FIXED and state.mixed) or (loose and node.state.driver_major >= _ALWAYS_STRICT):
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
+        if loose:
+            length = min(max(time_slice or 2_000_000, 1_000_000), 30_000_000)
+            state.scheduler = SchedulerState(policy, _LOOSE, 0, length)
+        else:
+            hertz = min(max(frequency or 480, 63), 960)
+            state.scheduler = SchedulerState(policy, time_slice=1_000_000_000 // hertz)
+        return -1
+
+    node.write(session, DriverWrite("DeviceSetVgpuSchedulerState", args[0]), apply)
     return ""
 
 
@@ -57,7 +106,11 @@ def _creatable(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 
 VGPU_READS: dict[str, DeviceCall] = {
     "DeviceGetVgpuHeterogeneousMode": _mode,
+    "DeviceGetVgpuSchedulerState": _scheduler,
     "DeviceGetSupportedVgpus": _supported,
     "DeviceGetCreatableVgpus": _creatable,
 }
-VGPU_WRITES: dict[str, WriteCall] = {"DeviceSetVgpuHeterogeneousMode": _set_mode}
+VGPU_WRITES: dict[str, WriteCall] = {
+    "DeviceSetVgpuHeterogeneousMode": _set_mode,
+    "DeviceSetVgpuSchedulerState": _set_scheduler,
+}

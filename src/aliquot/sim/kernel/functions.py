@@ -8,7 +8,7 @@ from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import devices, pci, rules
 from aliquot.sim.kernel.devices import SimPciFunction, refuse
 from aliquot.sim.node import SimNode
-from aliquot.sim.state import FunctionState
+from aliquot.sim.state import FunctionState, SchedulerState
 
 
 def set_count(gpu: SimGpu, text: str) -> None:
@@ -34,7 +34,7 @@ def set_count(gpu: SimGpu, text: str) -> None:
 
 def enable(node: SimNode, gpu: SimGpu) -> None:
     """Enable all virtual functions, new or again. The driver releases the GPU for it, so GPU instances, vGPUs and
-    mixed-size mode are lost; MIG mode stays.
+    mixed-size mode and scheduler are lost; MIG mode stays.
     """
     state = gpu.state
     disable(gpu)
@@ -59,6 +59,7 @@ def disable(gpu: SimGpu) -> None:
     gpu.state.vgpus = []
     gpu.state.instances = []
     gpu.state.mixed = False
+    gpu.state.scheduler = SchedulerState()
     gpu.state.locked = False
 
 

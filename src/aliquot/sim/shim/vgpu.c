@@ -1,4 +1,4 @@
-/* Sharing a GPU with VMs: mixed-size mode ("heterogeneous" in NVML). */
+/* Sharing a GPU with VMs: mixed-size mode ("heterogeneous" in NVML), and the scheduler of time-sliced vGPUs. */
 #include "shim.h"
 
 struct heterogeneous_mode {
@@ -33,4 +33,48 @@ API int nvmlDeviceSetVgpuHeterogeneousMode(handle h, const struct heterogeneous_
     struct address a;
     int rc = open_mode(h, mode, &a);
     return rc ? rc : ask_once(&r, "DeviceSetVgpuHeterogeneousMode " WORDS " %u", PLACE(a), mode->mode);
+}
+
+/* With strict round robin ("ARR"), two numbers; without, only the time slice. */
+union scheduler_parameters {
+    struct {
+        unsigned average, second;
+    } strict;
+    unsigned time_slice;
+};
+
+struct scheduler_state {
+    unsigned policy, arr;
+    union scheduler_parameters parameters;
+};
+
+enum { LOOSE = 1 };
+
+API int nvmlDeviceGetVgpuSchedulerState(handle h, struct scheduler_state *state)
+{
+    struct reply r;
+    struct address a;
+    if (!state || open_handle(h, DEVICE, DEVICE, &a))
+        return INVALID_ARGUMENT;
+    int rc = ask(&r, "DeviceGetVgpuSchedulerState " WORDS, PLACE(a));
+    if (rc)
+        return rc;
+    state->policy = (unsigned)r.number[0];
+    state->arr = (unsigned)r.number[1];
+    state->parameters.strict.average = (unsigned)r.number[2];
+    state->parameters.strict.second = (unsigned)r.number[3];
+    if (state->arr == LOOSE)
+        state->parameters.time_slice = (unsigned)r.number[3];
+    return rc;
+}
+
+API int nvmlDeviceSetVgpuSchedulerState(handle h, const struct scheduler_state *state)
+{
+    struct reply r;
+    struct address a;
+    if (!state || open_handle(h, DEVICE, DEVICE, &a))
+        return INVALID_ARGUMENT;
+    int loose = state->arr == LOOSE;
+    return ask_once(&r, "DeviceSetVgpuSchedulerState " WORDS " %u %u %u %u", PLACE(a), state->policy, state->arr,
+                    loose ? state->parameters.time_slice : 0, loose ? 0 : state->parameters.strict.second);
 }

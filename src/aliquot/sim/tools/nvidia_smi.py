@@ -22,7 +22,16 @@ from aliquot.sim.tools.nvidia_smi_cli import changes as smi_changes
 from aliquot.sim.tools.nvidia_smi_cli import mig_lists as lists
 from aliquot.sim.tools.nvidia_smi_cli import overview, query, vgpus
 from aliquot.sim.tools.nvidia_smi_cli import query_report as report
-from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, InvalidArgumentsError, chosen, numbers, parse
+from aliquot.sim.tools.nvidia_smi_cli.arguments import (
+    MIG,
+    SCHEDULER,
+    TOP,
+    VGPU,
+    InvalidArgumentsError,
+    chosen,
+    numbers,
+    parse,
+)
 from aliquot.sim.tools.nvidia_smi_cli.driver import InitRefusalError, SmiDevice, SmiDriver, words
 
 Send = Callable[[str], str]
@@ -33,7 +42,8 @@ NVIDIA System Management Interface -- a stand-in for a simulated node
     nvidia-smi [-i GPUS] [-L | -q | -mig 0|1 | -r | --query-gpu=FIELDS --format=csv[,noheader][,nounits]]
     nvidia-smi mig [-i GPUS] -lgip | -lgipp | -lgi | -lcip | -lci | -cgi PROFILES [-C] | -cci [PROFILES] [-gi IDS]
                              | -dci [-gi IDS] [-ci IDS] | -dgi [-gi IDS]
-    nvidia-smi vgpu [-i GPUS] [-q | -s [-v] | -c [-v] | -shm 0|1]"""
+    nvidia-smi vgpu [-i GPUS] [-q | -s [-v] | -c [-v] | -ss | -shm 0|1]
+    nvidia-smi vgpu set-scheduler-state [-i GPUS] -p 1|2|3 [-a 0 [-ts NANOSECONDS] | -a 1 [-asf HERTZ]]"""
 
 
 def run(arguments_: Sequence[str], send: Send, print_line: Report, token: str) -> int:
@@ -45,6 +55,8 @@ def run(arguments_: Sequence[str], send: Send, print_line: Report, token: str) -
     try:
         if first == "mig":
             return _mig(driver, parse(arguments_[1:], MIG), print_line)
+        if tuple(arguments_[:2]) == ("vgpu", "set-scheduler-state"):
+            return _set_scheduler(driver, parse(arguments_[2:], SCHEDULER), print_line)
         if first == "vgpu":
             return _vgpu(driver, parse(arguments_[1:], VGPU), print_line, send)
         return _top(driver, parse(arguments_, TOP), print_line)
@@ -160,7 +172,23 @@ def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: Report, send: Se
         if option in found:
             return _print(vgpus.listed(devices, call, "-v" in found), print_line)
     vms = _vms(send)
+    if "-ss" in found:
+        return _print(vgpus.schedulers(devices, vms), print_line)
     return _print(vgpus.report(devices, vms) if "-q" in found else vgpus.overview(devices, vms), print_line)
+
+
+def _set_scheduler(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
+    """Set the scheduler. Strict round robin is on unless ``-a 0`` turns it off."""
+    if "-h" in found:
+        print_line(_USAGE)
+        return 0
+    values = [numbers(found.get(option, "0").replace(",", "")) for option in ("-p", "-ts", "-asf")]
+    policy, time_slice, frequency = (value[0] for value in values if value)
+    if found.get("-a", "1") not in ("0", "1"):
+        raise InvalidArgumentsError("Option passed to set Adaptive Round Robin scheduler is invalid.")
+    strict = 1 if found.get("-a") == "0" else 2
+    state = policy, strict, time_slice, frequency
+    return smi_changes.scheduler(chosen(driver, found.get("-i")), state, print_line)
 
 
 def _vms(send: Send) -> list[dict[str, Any]]:

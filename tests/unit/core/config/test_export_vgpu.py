@@ -147,7 +147,7 @@ def test_a_checkpoint_tells_every_share() -> None:
     first, second, third = document["Aliquot"]["Gpus"]
     assert first == {
         "PCI": "0000:10:00.0", "UUID": before.gpus[0].uuid, "Passthrough": False, "Functions": 16, "MixedSize": False,
-        "Bound": (),
+        "Scheduler": None, "Bound": (),
         "Vgpus": (
             {"Function": "0000:10:00.4", "Type": "NVIDIA A2-4Q", "TypeID": 746, "Placement": None,
              "UUID": "00000000-0000-5000-8000-000000000000",
@@ -313,3 +313,20 @@ def test_plugin_parameters_that_all_vgpus_have_and_a_file_can_name() -> None:
         "enable_uvm": False,
     }
     assert [exported(""), exported("enable_uvm=1", ""), exported("loglevel=5")] == [None] * 3
+
+
+def test_a_scheduler_other_than_the_default_is_exported_and_comes_back_from_a_checkpoint() -> None:
+    def node(scheduler: str) -> Inventory:
+        before = with_vgpus(A2, 0, "A2-4Q")
+        (gpu, *others) = before.gpus
+        assert gpu.virtual is not None
+        gpu = msgspec.structs.replace(gpu, virtual=msgspec.structs.replace(gpu.virtual, scheduler=scheduler))
+        return msgspec.structs.replace(before, gpus=(gpu, *others))
+
+    assert [entries(node(s))[0].get("scheduler") for s in ("", "best-effort", "equal-share,2ms")] == [
+        None,
+        None,
+        "equal-share,2ms",
+    ]
+    document: Any = checkpoint(node("fixed-share"))
+    assert document["Aliquot"]["Gpus"][0]["Scheduler"] == "fixed-share"

@@ -155,3 +155,16 @@ def test_plugin_parameters_that_a_request_leaves_as_they_are_are_recorded_too() 
     node = shared(NODE, ONE, vgpu, replace(vgpu, function="0000:07:00.5", parameters=""))
     merged = record.merge_requests((), desired(DesiredGpu(ONE, None, None, vgpus=(A2_4Q, A2_4Q))), node)
     assert [v.parameters for v in merged[0].desired.vgpus or ()] == ["enable_uvm=1", None]
+
+
+def test_a_scheduler_that_a_request_leaves_is_recorded_while_the_gpu_has_it() -> None:
+    old = DesiredGpu(ONE, None, None, scheduler="equal-share,2ms")
+    kept = record.merge_requests((), desired(old), NODE)
+    new = DesiredGpu(ONE, None, None, vgpus=(A2_4Q,))
+    for scheduler, recorded in (("equal-share,2ms", "equal-share,2ms"), ("best-effort", None), ("", None)):
+        node = shared(NODE, ONE, Vgpu("0000:07:00.4", 746, "NVIDIA A2-4Q", "u"))
+        gpu = node.gpus[0]
+        assert gpu.virtual is not None
+        gpu = replace(gpu, virtual=replace(gpu.virtual, scheduler=scheduler))
+        (merged, *_) = record.merge_requests(kept, desired(new), replace(node, gpus=(gpu, *node.gpus[1:])))
+        assert merged.desired.scheduler == recorded

@@ -22,6 +22,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Gpu, Inventory, MigMode
@@ -125,6 +126,10 @@ class Memory:
     def set_mixed_size(self, pci: str, on: bool) -> None:
         action = SetMixedSize(gpu=pci, reason="", on=on)
         self._write(f"mixed {pci} {on}", lambda: self._step(action))
+
+    def set_scheduler(self, pci: str, scheduler: str) -> None:
+        action = SetScheduler(gpu=pci, reason="", scheduler=scheduler)
+        self._write(f"scheduler {pci} {scheduler}", lambda: self._step(action))
 
     def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str, parameters: str = "") -> None:
         action = CreateVgpu(

@@ -20,6 +20,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.structured_text import GpuName, parts_of
@@ -51,6 +52,11 @@ ACTIONS: list[tuple[Action, str, str]] = [
     (Reset(**MADE), "reset", "reset"),
     (SetFunctions(**MADE, count=16), "virtual functions on (16)", "virtual functions are on (16) again"),
     (SetFunctions(**MADE, count=0), "virtual functions off", "virtual functions are off again"),
+    (
+        SetScheduler(**MADE, scheduler="equal-share,2ms"),
+        "scheduler set to equal-share,2ms",
+        "the scheduler is equal-share,2ms again",
+    ),
     (SetMixedSize(**MADE, on=True), "mixed-size mode on", "mixed-size mode is on again"),
     (SetMixedSize(**MADE, on=False), "mixed-size mode off", "mixed-size mode is off again"),
     (

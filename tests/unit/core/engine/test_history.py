@@ -59,6 +59,7 @@ def test_every_step_of_the_engine_has_words() -> None:
         "functions 16": "switched virtual functions on (16)",
         "functions 0": "switched virtual functions off",
         "mixed-size on": "switched mixed-size mode on",
+        "scheduler equal-share,2ms": "set the scheduler to equal-share,2ms",
         "passthrough on": "switched passthrough of the whole GPU on",
         "passthrough off 0000:01:00.4": "switched passthrough of virtual function 0000:01:00.4 off",
         "reset": "reset",

@@ -18,6 +18,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 
 
@@ -65,6 +66,7 @@ def test_what_an_action_is_recorded_as() -> None:
         "mode enabled": SetMode(mode="enabled", **gpu),
         "functions 0": SetFunctions(count=0, **gpu),
         "mixed-size on": SetMixedSize(on=True, **gpu),
+        "scheduler fixed-share,480Hz": SetScheduler(scheduler="fixed-share,480Hz", **gpu),
         "passthrough off": SetPassthrough(on=False, **gpu),
         "passthrough on 0000:07:00.4": SetPassthrough(on=True, function="0000:07:00.4", **gpu),
         "reset": Reset(**gpu),

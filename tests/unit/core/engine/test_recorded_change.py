@@ -74,6 +74,7 @@ def test_the_form_is_what_is_written_here() -> None:
                 "mixed": None,
                 "passthrough": None,
                 "bound": None,
+                "scheduler": None,
                 "restoring": False,
             }
         ],

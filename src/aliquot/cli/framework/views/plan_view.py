@@ -18,6 +18,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Plan
@@ -27,7 +28,7 @@ from aliquot.core.rendering import gpu_groups, mig_picture
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
 
-_VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
+_VIRTUAL = (SetFunctions, SetMixedSize, SetScheduler, CreateVgpu, DestroyVgpu, SetPassthrough)
 _TINTS = {"destroy": colors.RED, "create": colors.GREEN}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aliquot.cli.framework.views import vgpu_drawing as vgpu_drawings
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.core.model.vgpu_scheduler import DEFAULT
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
@@ -24,6 +25,7 @@ def fact(gpu: Gpu, inventory: Inventory) -> str:
     parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
     parts += [f"framework {virtual.framework}"] if virtual.framework else []
     parts += ["mixed-size mode"] if virtual.mixed_size else []
+    parts += [f"scheduler {virtual.scheduler}"] if virtual.scheduler not in ("", DEFAULT) else []
     return ", ".join(parts)
 
 

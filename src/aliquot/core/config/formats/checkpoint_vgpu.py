@@ -12,6 +12,7 @@ from aliquot.core.config.select.gpu_text import gpu_text
 from aliquot.core.model.desired import DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
+from aliquot.core.model.vgpu_scheduler import normal_scheduler
 from aliquot.errors import ConfigError
 
 VERSION = "v1"
@@ -36,6 +37,7 @@ class _Gpu(msgspec.Struct, frozen=True, rename="pascal"):
     passthrough: bool = False
     functions: int | None = None
     mixed_size: bool | None = None
+    scheduler: str | None = None
     bound: tuple[str, ...] | None = None
     vgpus: tuple[_Vgpu, ...] | None = None
 
@@ -59,8 +61,20 @@ class Shares(msgspec.Struct, frozen=True, rename="pascal"):
             if pcis.count(gpu.pci) > 1 or len(set(mine)) < len(mine):
                 raise ConfigError(f"{source} is not a checkpoint: it names {gpu.pci} or a function of it twice")
             wrong = next((v.uuid for v in gpu.vgpus or () if not _UUID.fullmatch(v.uuid)), None)
-            if wrong is not None or (gpu.functions or 0) < 0 or (gpu.passthrough and gpu.vgpus):
+            if (
+                wrong is not None
+                or not _valid(gpu.scheduler)
+                or (gpu.functions or 0) < 0
+                or (gpu.passthrough and gpu.vgpus)
+            ):
                 raise ConfigError(f"{source} is not a checkpoint: its entry for {gpu.pci} is invalid")
+
+
+def _valid(scheduler: str | None) -> bool:
+    try:
+        return scheduler is None or normal_scheduler(scheduler) == scheduler
+    except ValueError:
+        return False
 
 
 def _check_address(source: str, text: str) -> None:
@@ -91,6 +105,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
         passthrough=gpu.passthrough,
         functions=len(virtual.functions) if virtual.total or virtual.functions else None,
         mixed_size=virtual.mixed_size if virtual.enabled else None,
+        scheduler=virtual.scheduler or None,
         bound=bound if virtual.enabled else None,
         vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement, v.parameters) for v in gpu.vgpus) or None,
     )
@@ -122,6 +137,7 @@ def add_shares(
                 vgpus=found.vgpus,
                 functions=found.functions,
                 mixed_size=found.mixed_size,
+                scheduler=found.scheduler,
                 passthrough=found.passthrough,
                 vfio_bound=found.vfio_bound,
             )
@@ -164,6 +180,7 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) ->
         vgpus=tuple(vgpus),
         functions=functions,
         mixed_size=recorded.mixed_size,
+        scheduler=recorded.scheduler,
         passthrough=False,
         vfio_bound=None if bound is None else tuple(filter(None, bound)),
     )

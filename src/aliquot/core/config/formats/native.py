@@ -2,8 +2,8 @@
 
 ``gpus`` is ``all`` or a mapping of product, index, uuid, pci and device-filter, every term of which must match.
 ``mig`` is ``disabled``, a mapping of profile to count, a list of requests with placements, or a mapping or list under
-the key ``at-least``. ``vgpu`` is ``none`` or a mapping of type to count; ``mixed-size`` and
-``vgpu-parameters`` stand beside it.
+the key ``at-least``. ``vgpu`` is ``none`` or a mapping of type to count; ``mixed-size``,
+``scheduler`` and ``vgpu-parameters`` stand beside it.
 ``passthrough`` is ``true`` or ``false``.
 """
 
@@ -15,9 +15,11 @@ from aliquot.core.config.file import JSON_MARK, MIG, NATIVE, SHARES, VGPU, Confi
 from aliquot.core.config.formats.native_vgpu import (
     MIXED,
     PARAMETERS,
+    SCHEDULER,
     read_flag,
     read_mixed_size,
     read_parameters,
+    read_scheduler,
     read_types,
 )
 from aliquot.core.config.select.overlaps import certain_overlaps
@@ -70,7 +72,9 @@ class _Native(YamlReader):
         fields = self.mapping(node, "an entry")
         if fields is None:
             return None
-        fields = self.check_keys(fields, ("gpus", *SHARES, MIXED, PARAMETERS), "an entry", required=("gpus",))
+        fields = self.check_keys(
+            fields, ("gpus", *SHARES, MIXED, SCHEDULER, PARAMETERS), "an entry", required=("gpus",)
+        )
         if "gpus" not in fields:
             self.diagnostics.add(node, "the entry lacks the key 'gpus' (all, or for example {index: \"0-3\"})")
         shares = [key for key in SHARES if key in fields]
@@ -79,6 +83,7 @@ class _Native(YamlReader):
         selector = self.selector(fields["gpus"][1]) if "gpus" in fields else ALL
         mixed_size = read_mixed_size(self, fields, VGPU in shares)
         parameters = read_parameters(self, fields)
+        scheduler = read_scheduler(self, fields)
         if not shares:
             return None
         share, value = shares[0], fields[shares[0]][1]
@@ -90,7 +95,8 @@ class _Native(YamlReader):
             return ConfigEntry(selector, mig, requests, node.line, node.column, at_least=least is not None)
         entry = ConfigEntry(selector, False, (), node.line, node.column, share, mixed_size=mixed_size)
         if share == VGPU:
-            return msgspec.structs.replace(entry, types=read_types(self, value), parameters=parameters)
+            types = read_types(self, value)
+            return msgspec.structs.replace(entry, types=types, parameters=parameters, scheduler=scheduler)
         return msgspec.structs.replace(entry, on=read_flag(self, value, "'passthrough'") is True)
 
     def selector(self, node: Node) -> Selector:

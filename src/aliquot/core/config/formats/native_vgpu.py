@@ -1,4 +1,4 @@
-"""The values of ``vgpu``, ``mixed-size``, ``vgpu-parameters`` and ``passthrough`` in the native format."""
+"""The values of ``vgpu`` and of the keys beside it, and of ``passthrough``, in the native format."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from aliquot.core.config.text.node_reader import Field, YamlReader, describe_nod
 from aliquot.core.config.text.vgpu_request import MAX_VGPUS, NONE, VgpuRequest
 from aliquot.core.config.text.yaml_nodes import Map, Node, Scalar
 from aliquot.core.model.plugin_parameters import NAMES, from_switches
+from aliquot.core.model.vgpu_scheduler import normal_scheduler
 
 MIXED = "mixed-size"
 PARAMETERS = "vgpu-parameters"
+SCHEDULER = "scheduler"
 
 
 def read_types(reader: YamlReader, node: Node) -> tuple[VgpuRequest, ...]:
@@ -76,6 +78,21 @@ def read_parameters(reader: YamlReader, fields: dict[str, Field]) -> str | None:
     reader.check_keys(found, NAMES, f"{PARAMETERS!r}")
     switches = {name: read_flag(reader, found[name][1], repr(name)) for name in NAMES if name in found}
     return from_switches({name: on for name, on in switches.items() if on is not None})
+
+
+def read_scheduler(reader: YamlReader, fields: dict[str, Field]) -> str | None:
+    """Read ``scheduler``, in our spelling; None if it is missing, and with an error if it is wrong."""
+    if SCHEDULER not in fields:
+        return None
+    key, node = fields[SCHEDULER]
+    if VGPU not in fields:
+        reader.diagnostics.add(key, f"{SCHEDULER!r} belongs beside 'vgpu'")
+    text = reader.text(node, f"{SCHEDULER!r}")
+    try:
+        return None if text is None else normal_scheduler(text)
+    except ValueError as problem:
+        reader.diagnostics.add(node, str(problem))
+        return None
 
 
 def read_flag(reader: YamlReader, node: Node, what: str) -> bool | None:

@@ -19,7 +19,7 @@ def agree(one: ConfigEntry, other: ConfigEntry) -> bool:
 
 
 def _share(entry: ConfigEntry) -> tuple[object, ...]:
-    return entry.share, entry.mig, entry.on, entry.mixed_size, entry.at_least
+    return entry.share, entry.mig, entry.on, entry.mixed_size, entry.scheduler, entry.at_least
 
 
 def _wanted(entry: ConfigEntry) -> Counter[object]:

@@ -167,4 +167,5 @@ def same(one: DesiredGpu, other: DesiredGpu | None) -> bool:
 def _wanted(desired_gpu: DesiredGpu) -> tuple[object, ...]:
     instances = None if desired_gpu.instances is None else Counter(desired_gpu.instances)
     vgpus = None if desired_gpu.vgpus is None else Counter(desired_gpu.vgpus)
-    return desired_gpu.mig, instances, vgpus, desired_gpu.functions, desired_gpu.mixed_size, desired_gpu.passthrough
+    modes = desired_gpu.functions, desired_gpu.mixed_size, desired_gpu.scheduler, desired_gpu.passthrough
+    return desired_gpu.mig, instances, vgpus, *modes

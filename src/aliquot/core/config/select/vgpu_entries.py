@@ -73,7 +73,7 @@ def _why_none(gpu: Gpu) -> str:
 def _wanted(report: SelectionReport, entry: ConfigEntry, table: VgpuTable, gpus: Sequence[Gpu]) -> DesiredGpu | None:
     """Return what an entry requests of GPUs of one product; None if it is impossible, which is reported."""
     if not entry.types:
-        return DesiredGpu("", None, None, vgpus=(), mixed_size=entry.mixed_size)
+        return DesiredGpu("", None, None, vgpus=(), mixed_size=entry.mixed_size, scheduler=entry.scheduler)
     found, problems = resolve_types(table, entry.types)
     for problem in problems:
         _problem(report, problem, table, gpus)

@@ -84,6 +84,7 @@ def time_sliced(gpu: Gpu, table: VgpuTable, entry: ConfigEntry, found: ResolvedT
         vgpus=desired_vgpus(found, entry.parameters),
         functions=needs_functions(gpu, table),
         mixed_size=mixed_size,
+        scheduler=entry.scheduler,
     )
 
 
@@ -112,6 +113,7 @@ def mig_backed(
         vgpus=desired_vgpus(found, entry.parameters),
         functions=needs_functions(gpu, table),
         mixed_size=entry.mixed_size,
+        scheduler=entry.scheduler,
     )
 
 

@@ -14,6 +14,7 @@ from aliquot.core.model.actions import (
     SetFunctions,
     SetMixedSize,
     SetPassthrough,
+    SetScheduler,
 )
 from aliquot.core.model.instance_ids import instance_id
 from aliquot.core.model.inventory import MigMode, Vgpu
@@ -25,6 +26,7 @@ from aliquot.core.planner.vgpu.function_assignment import FunctionAssignment
 from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, mixed_now, worth_proposing
 from aliquot.core.planner.vgpu.matching import PresentVgpu
 from aliquot.core.planner.vgpu.placement_policies import Types
+from aliquot.core.planner.vgpu.scheduler import changes_scheduler
 
 
 class GpuTransition(msgspec.Struct, frozen=True):
@@ -40,6 +42,8 @@ class GpuTransition(msgspec.Struct, frozen=True):
     """MIG mode changes."""
     mixed_size: bool
     """Mixed-size mode changes."""
+    scheduler: bool = False
+    """The scheduler changes."""
 
     @property
     def wipes(self) -> bool:
@@ -49,7 +53,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
     @property
     def clears(self) -> bool:
         """True if it removes all vGPUs."""
-        return self.wipes or self.mixed_size
+        return self.wipes or self.mixed_size or self.scheduler
 
     @property
     def pci(self) -> str:
@@ -83,6 +87,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
             (self.mode, f"MIG mode will be {'enabled' if self.goal.mig else 'disabled'}"),
             (self.off or self.on, "virtual functions will be disabled"),
             (self.goal.mixed_size != mixed_now(self.task), "mixed-size mode changes only without vGPUs"),
+            (self.scheduler, "the scheduler changes only without vGPUs"),
             (have > wanted and explicit, f"fewer {requested_by}"),
             (self.parameters_differ(vgpu), f"other plugin parameters {requested_by}"),
             (wanted, "the driver chooses placements itself, and the new vGPUs fit only without this one"),
@@ -144,6 +149,12 @@ class GpuTransition(msgspec.Struct, frozen=True):
         )
         return [SetMixedSize(gpu=self.pci, on=on, reason=why)]
 
+    def set_scheduler(self) -> list[Action]:
+        if not self.scheduler:
+            return []
+        why = self.task.requested_by if self.task.desired.scheduler is not None else "as before"
+        return [SetScheduler(gpu=self.pci, scheduler=self.goal.scheduler, reason=why)]
+
     def instance_placements(self, new: Sequence[Action]) -> dict[int, str]:
         """Return the placements of GPU instances that stay or will be created, by GPU instance id."""
         gpu, family = self.task.gpu, self.task.family
@@ -190,7 +201,8 @@ def find_transition(task: Task, goal: Goal) -> GpuTransition:
     off = now > 0 and (goal.functions != now or (mode and (not goal.mig or needs_reset)))
     on = goal.functions > 0 and (off or now == 0)
     remains_mixed = mixed_now(task) and not (off or on)
-    return GpuTransition(task, goal, off, on, mode, mixed_size=goal.mixed_size != remains_mixed)
+    scheduler = changes_scheduler(task, goal, wiped=off or on or mode)
+    return GpuTransition(task, goal, off, on, mode, goal.mixed_size != remains_mixed, scheduler)
 
 
 def nearest_around_held(task: Task, goal: Goal, held: Sequence[Vgpu]) -> Types:

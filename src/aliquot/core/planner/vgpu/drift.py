@@ -9,6 +9,7 @@ import msgspec
 from aliquot.core.model.desired import DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Vgpu
 from aliquot.core.model.plan import Drift
+from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.naming import counts_text
 
@@ -34,6 +35,7 @@ def must_reclaim(gpu: Gpu, desired_gpu: DesiredGpu) -> bool:
         desired_gpu.vgpus
         or desired_gpu.functions
         or desired_gpu.mixed_size
+        or desired_gpu.scheduler
         or desired_gpu.vfio_bound
         or (desired_gpu.instances and desired_gpu.mig is not False)
     )
@@ -50,7 +52,7 @@ def passthrough_interrupted(gpu: Gpu) -> bool:
 
 
 def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
-    """Return differences in virtual functions, mixed-size mode and vGPUs."""
+    """Return differences in virtual functions, mixed-size mode, scheduler and vGPUs."""
     virtual = gpu.virtual or GpuVirtualization()
     out: list[Drift] = []
     if desired_gpu.functions is not None and desired_gpu.functions != virtual.enabled:
@@ -65,6 +67,10 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
         want, have = ("on", "off") if desired_gpu.mixed_size else ("off", "on")
         text = f"mixed-size mode is {have}, but should be {want}"
         out.append(Drift.on(gpu.pci, "mixed-size", text, want, have))
+    wanted = desired_gpu.scheduler
+    if wanted is not None and virtual.scheduler and not meets_scheduler(virtual.scheduler, wanted):
+        text = f"its scheduler is {virtual.scheduler}, but should be {wanted}"
+        out.append(Drift.on(gpu.pci, "scheduler", text, wanted, virtual.scheduler))
     if desired_gpu.vfio_bound is not None:
         out += _binding_drift(gpu, virtual, set(desired_gpu.vfio_bound))
     if desired_gpu.vgpus is not None:

@@ -12,6 +12,7 @@ from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.model.structured_text import GpuPart, StructuredText
+from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, policy_of
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import placement_search as pack
@@ -75,6 +76,8 @@ class Goal(msgspec.Struct, frozen=True):
     mixed_size: bool
     vfio_bound: frozenset[str] = frozenset()
     """PCI addresses of virtual functions that are bound to vfio-pci."""
+    scheduler: str = ""
+    """The scheduler of time-sliced vGPUs, empty if it is unknown or the GPU has none."""
 
 
 def resolve_task(
@@ -114,13 +117,17 @@ def find_goal(task: Task) -> Goal | Blocker:
     mixed = _mixed(task, mig, functions)
     if isinstance(mixed, Blocker):
         return mixed
-    return Goal(mig, functions, mixed, _bound(task, functions))
+    scheduler = _scheduler(task, mig, functions, mixed)
+    if isinstance(scheduler, RuleRefusal):
+        return blocking.refused(task.gpu, scheduler, StructuredText("aliquot vgpu list ", GpuPart(task.gpu.pci)))
+    return Goal(mig, functions, mixed, _bound(task, functions), scheduler)
 
 
 def _functions(task: Task) -> int | Blocker:
     now, total = len(task.virtual.functions), task.virtual.total
     sriov = total > 0 or now > 0
-    wants = bool(task.desired.functions or task.desired.vfio_bound or task.desired.mixed_size or (task.items and sriov))
+    modes = task.desired.mixed_size or task.desired.scheduler not in (None, DEFAULT)
+    wants = bool(task.desired.functions or task.desired.vfio_bound or modes or (task.items and sriov))
     if task.desired.functions is False:
         if task.items and sriov:
             why = "the request contains vGPUs, but disables the virtual functions that they need"
@@ -166,9 +173,25 @@ def _mixed(task: Task, mig: bool, functions: int) -> bool | Blocker:
             return True
         without = plan_command(task.gpu, rules.counts_by_name(task.types)) if mig and task.items else None
         return blocking.refused(task.gpu, refusal, without)
-    if task.desired.mixed_size is False or mig or not functions or not mixed_now(task):
+    off = task.desired.mixed_size is False or policy_of(task.desired.scheduler or "") == FIXED
+    if off or mig or not functions or not mixed_now(task):
         return False
     return not task.items or fits_empty(task, task.types, mixed=True)
+
+
+def _scheduler(task: Task, mig: bool, functions: int, mixed: bool) -> str | RuleRefusal:
+    """Return the requested scheduler; without a request the present one. Empty where vGPUs share no time."""
+    requested, sriov = task.desired.scheduler, task.table is None or task.table.sriov
+    scheduler = requested if requested is not None else task.virtual.scheduler
+    if requested is not None:
+        per_instance = task.table is not None and any(t.per_instance > 1 for t in task.table.types)
+        refusal = rules.scheduler_refusal(requested, task.inventory.driver, mig=mig, per_instance=per_instance)
+        if refusal is not None:
+            return refusal
+    if mig or (sriov and not functions):
+        return ""
+    parameters = () if task.desired.restoring else [i.request.parameters for i in task.items]
+    return rules.scheduler_conflict(scheduler, mixed, parameters) or scheduler
 
 
 def mixed_now(task: Task) -> bool:

@@ -1,7 +1,8 @@
 """The ordered actions of a GPU that is shared with VMs.
 
 Destroy vGPUs and GPU instances, disable virtual functions if necessary, set MIG mode, enable virtual functions, set
-mixed-size mode, create GPU instances, create vGPUs. If one of these changes, the driver forgets all later ones.
+the scheduler and mixed-size mode, create GPU instances, create vGPUs. If one of these changes, the driver forgets all
+later ones.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def _plan_visible(
             vgpus=(),
             functions=False if gpu.virtual else None,
             mixed_size=None,
+            scheduler=None,
             vfio_bound=None,
         )
     task = resolve_task(inventory, gpu, desired_gpu, requested_by, policy)
@@ -131,18 +133,19 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
     before += [*transition.set_mixed_size(on=False), *transition.disable_functions()]
     if mode.reboot:
         return GpuPlan((*before, *mode.actions), 0, (), True, mode.notes)
-    after = [*transition.enable_functions(), *transition.set_mixed_size(on=True), *new]
+    after = [*transition.enable_functions(), *transition.set_scheduler(), *transition.set_mixed_size(on=True), *new]
     after += [*transition.create_vgpus(assignments, transition.instance_placements(new)), *transition.bind_functions()]
     count = instances.unchanged + len(retained)
     return GpuPlan((*before, *mode.actions, *after), count, (), False, mode.notes + instances.notes)
 
 
 def _with_renewed(transition: GpuTransition, to_destroy: Sequence[PresentVgpu]) -> Gpu:
-    """Return the GPU with its virtual functions at the goal. The vGPUs that only get other plugin parameters are among
-    those to create as they were: their VMs know them by function and UUID.
+    """Return the GPU with its virtual functions at the goal. The vGPUs that only get other plugin parameters or another
+    scheduler are among those to create as they were: their VMs know them by function and UUID.
     """
     gpu = gpu_at_goal(transition.task, transition.goal)
-    renewed = [h.vgpu for h in to_destroy if transition.parameters_differ(h.vgpu)]
+    every = transition.scheduler and not transition.wipes
+    renewed = [h.vgpu for h in to_destroy if every or transition.parameters_differ(h.vgpu)]
     if gpu.virtual is None or not renewed:
         return gpu
     recorded = (*renewed, *gpu.virtual.recorded_vgpus)

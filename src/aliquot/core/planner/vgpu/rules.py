@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.driver_branches import FIRST_WITH, SET_SCHEDULER, lacks, numbers
 from aliquot.core.model.plugin_parameters import CUDA_ONLY, CUDA_SERIES, as_switches
+from aliquot.core.model.vgpu_scheduler import (
+    ALWAYS_STRICT,
+    DEFAULT,
+    FIXED,
+    MAX_HZ,
+    MIN_HZ,
+    parse_scheduler,
+    policy_of,
+)
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu.naming import counts_text
@@ -134,6 +144,38 @@ def parameter_refusal(vgpu_type: VgpuType, parameters: str | None) -> RuleRefusa
         return None
     why = f"{names[0]} needs CUDA in the guest, which {vgpu_type.name} does not offer: Q and C types do"
     return RuleRefusal("PARAMETER", why)
+
+
+def scheduler_refusal(scheduler: str, driver: str, *, mig: bool, per_instance: bool) -> RuleRefusal | None:
+    """Refuse a scheduler that the GPU's mode or its driver cannot have."""
+    why = ""
+    if mig and per_instance:
+        # nvmlGpuInstanceSetVgpuSchedulerState, on chips that time-slice inside GPU instances.
+        why = "with MIG mode enabled, the scheduler is set per GPU instance, which aliquot does not support"
+    elif mig:
+        why = "MIG-backed vGPUs share no time: each has a GPU instance of its own. A scheduler needs MIG mode disabled"
+    elif lacks(driver, SET_SCHEDULER):
+        why = f"driver {driver} cannot change the scheduler while it runs: R{FIRST_WITH[SET_SCHEDULER]} and later can"
+    elif (found := parse_scheduler(scheduler)).time_slice_ns and numbers(driver) >= (ALWAYS_STRICT,):
+        frequency = min(MAX_HZ, max(MIN_HZ, round(1_000_000_000 / found.time_slice_ns)))
+        why = (
+            f"drivers of R{ALWAYS_STRICT} and later always keep strict round robin, which a time slice turns off: "
+            f"write {found.policy},{frequency}Hz"
+        )
+    return RuleRefusal("SCHEDULER", why) if why else None
+
+
+def scheduler_conflict(scheduler: str, mixed: bool, parameters: Iterable[str | None]) -> RuleRefusal | None:
+    """Refuse what the driver does not do together with a scheduler, whether it is requested or stays."""
+    policy = policy_of(scheduler)
+    if policy == FIXED and mixed:
+        why = f"{FIXED} needs vGPUs of one size: with mixed-size, request equal-share or {DEFAULT}"
+        return RuleRefusal("SCHEDULER", why)
+    limited = any((as_switches(text or "") or {}).get("frame_rate_limiter") for text in parameters)
+    if limited and policy not in ("", DEFAULT):
+        why = f"{policy} turns the frame-rate limiter off: request frame_rate_limiter with {DEFAULT}"
+        return RuleRefusal("SCHEDULER", why)
+    return None
 
 
 def enough_functions(functions: Sequence[str], count: int, why: str = "") -> RuleRefusal | None:

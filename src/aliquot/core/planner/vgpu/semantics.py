@@ -6,7 +6,7 @@ from typing import assert_never
 
 import msgspec
 
-from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
+from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough, SetScheduler
 from aliquot.core.model.inventory import (
     Gpu,
     GpuInstance,
@@ -18,6 +18,7 @@ from aliquot.core.model.inventory import (
     Vgpu,
     VirtualFunction,
 )
+from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, policy_of
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.mig_backed_search import instance_ids_by_vgpu
@@ -31,7 +32,7 @@ from aliquot.core.planner.vgpu.placement_policies import (
 )
 
 replace = msgspec.structs.replace
-VgpuAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough
+VgpuAction = SetFunctions | SetMixedSize | SetScheduler | CreateVgpu | DestroyVgpu | SetPassthrough
 
 
 class StepRefusedError(Exception):
@@ -52,6 +53,8 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
             return _set_functions(gpu, gpu.virtual, action.count)
         case SetMixedSize():
             return _set_mixed_size(inventory, gpu, gpu.virtual, action.on)
+        case SetScheduler():
+            return _set_scheduler(gpu, gpu.virtual, action.scheduler)
         case CreateVgpu():
             return _create(inventory, gpu, action)
         case DestroyVgpu():
@@ -64,7 +67,7 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
 
 
 def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
-    """Enable or disable virtual functions. The driver forgets GPU instances, vGPUs and mixed-size mode.
+    """Enable or disable virtual functions. The driver forgets GPU instances, vGPUs, mixed-size mode and scheduler.
 
     The vGPU framework shows only with virtual functions enabled.
     """
@@ -76,7 +79,9 @@ def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
         raise StepRefusedError(f"NO_FUNCTION: the GPU has {virtual.total}")
     made = tuple(VirtualFunction(pci, n, "nvidia") for n, pci in enumerate(virtual.addresses[:count]))
     framework = (virtual.framework or "sriov-mdev") if count else ""
-    return replace(gpu, instances=(), virtual=replace(virtual, functions=made, framework=framework, mixed_size=False))
+    scheduler = DEFAULT if count and not gpu.mig.enabled else ""
+    after = replace(virtual, functions=made, framework=framework, mixed_size=False, scheduler=scheduler)
+    return replace(gpu, instances=(), virtual=after)
 
 
 def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, on: bool) -> Gpu:
@@ -85,7 +90,19 @@ def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, 
         raise StepRefusedError("MIXED_SIZE: the GPU does not have this mode now")
     if gpu.vgpus:
         raise StepRefusedError("IN_USE: vGPUs exist")
+    if on and policy_of(virtual.scheduler) == FIXED:
+        raise StepRefusedError("SCHEDULER: fixed-share needs vGPUs of one size")
     return replace(gpu, virtual=replace(virtual, mixed_size=on))
+
+
+def _set_scheduler(gpu: Gpu, virtual: GpuVirtualization, scheduler: str) -> Gpu:
+    if gpu.mig.enabled or (virtual.total and not virtual.enabled):
+        raise StepRefusedError("SCHEDULER: the GPU has no time-sliced vGPUs now")
+    if gpu.vgpus:
+        raise StepRefusedError("IN_USE: vGPUs exist")
+    if virtual.mixed_size and policy_of(scheduler) == FIXED:
+        raise StepRefusedError("SCHEDULER: fixed-share needs vGPUs of one size")
+    return replace(gpu, virtual=replace(virtual, scheduler=scheduler))
 
 
 def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
@@ -187,7 +204,7 @@ def _pass_through(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization) ->
         raise StepRefusedError("NO_IOMMU: passthrough needs an IOMMU")
     if gpu.passthrough or gpu.holders or gpu.vgpus or virtual.functions or any(i.held for i in gpu.instances):
         raise StepRefusedError("FUNCTIONS_IN_USE: the GPU is in use")
-    after = replace(virtual, driver=VFIO, was_mig=gpu.mig.enabled, mixed_size=None)
+    after = replace(virtual, driver=VFIO, was_mig=gpu.mig.enabled, mixed_size=None, scheduler="")
     return replace(gpu, passthrough=True, instances=(), mig=Mig(gpu.mig.capable), virtual=after)
 
 

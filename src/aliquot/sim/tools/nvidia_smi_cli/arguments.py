@@ -32,6 +32,12 @@ LONG = {
     "--verbose": "-v",
     "--set-heterogeneous-mode": "-shm",
     "--set-vgpu-heterogeneous-mode": "-shm",
+    "--schedulerstate": "-ss",
+    "--policy": "-p",
+    "--arr-mode": "-a",
+    "--arr-sched-frequency": "-asf",
+    "--arr-avg-factor": "-aavg",
+    "--time-slice": "-ts",
 }
 
 MIG = {
@@ -39,7 +45,8 @@ MIG = {
     **dict.fromkeys(("-lgip", "-lgipp", "-lgi", "-lcip", "-lci", "-dgi", "-dci", "-C", "-h"), 0),
     "-cci": 2,
 }
-VGPU = {**dict.fromkeys(("-i", "-shm"), 1), **dict.fromkeys(("-q", "-s", "-c", "-v", "-h"), 0)}
+VGPU = {**dict.fromkeys(("-i", "-shm"), 1), **dict.fromkeys(("-q", "-s", "-c", "-v", "-ss", "-h"), 0)}
+SCHEDULER = {**dict.fromkeys(("-i", "-p", "-a", "-asf", "-aavg", "-ts"), 1), "-h": 0}
 TOP = {
     **dict.fromkeys(("-i", "-mig", "--query-gpu", "--format", "-pm", "-d"), 1),
     **dict.fromkeys(("-L", "-q", "-r", "-h", "--version"), 0),

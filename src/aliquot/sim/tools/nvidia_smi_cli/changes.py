@@ -23,6 +23,7 @@ _PERSISTENCE = (
     "page for more information. Run with [--help | -h] switch to get more information on how to enable persistence "
     "mode."
 )
+_SCHEDULER_IN_USE = "vGPU scheduler state cannot be configured, if vGPU instance is currently active on the device."
 _BUSY = (
     "{bus} is currently being used by one or more other processes (e.g. CUDA application or a monitoring application "
     "such as another instance of nvidia-smi). Please first kill all processes using the device and retry the command "
@@ -96,6 +97,20 @@ def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> in
             return refusal.code
         print_line(f"{'Enabled' if on else 'Disabled'} vGPU heterogeneous mode for GPU {device.bus_id}")
     print_line("All done.")
+    return 0
+
+
+def scheduler(devices: Sequence[SmiDevice], state: Sequence[int], print_line: Report) -> int:
+    """Set the vGPU scheduler (``vgpu set-scheduler-state``): policy, strictness, time slice, frequency."""
+    for device in devices:
+        try:
+            device.request("DeviceSetVgpuSchedulerState", *state)
+        except NvmlRefusalError as refusal:
+            print_line(f'Unable to set the vGPU scheduler state on GPU "{device.bus_id}". {words(refusal.code)}')
+            if device.facts["vgpus"]:
+                print_line(_SCHEDULER_IN_USE)
+            return refusal.code
+        print_line(f"Successfully set the vGPU scheduler state on GPU {device.bus_id}")
     return 0
 
 

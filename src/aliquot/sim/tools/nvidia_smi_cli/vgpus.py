@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuType
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.vgpu_load import FIRST_NUMBER, VGPUS_OF_GPU
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import fact, left, right, rule
@@ -15,6 +16,7 @@ from aliquot.sim.tools.nvidia_smi_cli.table_layout import row as plain
 
 _WIDTH = 79
 
+_SCHEDULERS = ("Best Effort", "Equal Share", "Fixed Share")
 _CLASSES = {"A": "NVS", "B": "NVS", "C": "Compute", "Q": "Quadro"}
 _LICENSES = {
     "A": "GRID-Virtual-Apps,3.0",
@@ -53,6 +55,23 @@ def active(device: SmiDevice, vms: Sequence[dict[str, Any]]) -> list[ActiveVgpu]
             if (each["uuid"] or each["function"]) in vm["devices"]:
                 found.append(ActiveVgpu(FIRST_NUMBER + VGPUS_OF_GPU * device.handle + position, each, vm["name"]))
     return found
+
+
+def schedulers(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:
+    """Return ``vgpu -ss``: of each GPU the policy, and the rest only while a VM runs."""
+    lines: list[str] = []
+    for device in devices:
+        try:
+            policy, strict, average, time_slice = device.request("DeviceGetVgpuSchedulerState")
+        except NvmlRefusalError:
+            continue
+        lines += [f"GPU {device.bus_id}", fact(1, "Active vGPUs", len(active(device, vms)))]
+        lines.append(fact(1, "Scheduler Policy", _SCHEDULERS[policy - 1]))
+        if time_slice:
+            lines.append(fact(1, "ARR Mode", "Enabled" if strict != 1 else "Disabled"))
+            lines += [fact(1, "Average Factor", average)] if strict != 1 else []
+            lines.append(fact(1, "Time Slice(ns)", time_slice))
+    return lines
 
 
 def overview(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:

@@ -100,6 +100,15 @@ def test_none_and_mixed() -> None:
     assert only("gpus: all, vgpu: {A2-4Q: 1}, mixed-size: false", node("A2")).mixed_size is False
 
 
+@pytest.mark.parametrize(
+    ("text", "scheduler"), [("fixed-share", "fixed-share"), ('"equal-share, 2.50ms"', "equal-share,2.5ms")]
+)
+def test_the_scheduler_in_our_spelling(text: str, scheduler: str) -> None:
+    for share in ("vgpu: {A2-4Q: 1}", "vgpu: none"):
+        assert only(f"gpus: all, {share}, scheduler: {text}", node("A2")).scheduler == scheduler
+    assert only("gpus: all, vgpu: {A2-4Q: 1}", node("A2")).scheduler is None
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_passthrough(on: bool) -> None:
     request = only(f"gpus: {{index: 0}}, passthrough: {str(on).lower()}", node("T4"))
@@ -227,6 +236,7 @@ def test_overlapping_shares() -> None:
     node_inventory = node("A100-SXM4-40GB", "A2")
     texts = [("mig: {1g.5gb: 1}", "vgpu: {A100X-4C: 1}"), ("passthrough: true", "passthrough: false")]
     texts += [("vgpu: {A100X-4C: 1}", "vgpu: {A100X-4C: 2}"), ("vgpu: none", "vgpu: none, mixed-size: true")]
+    texts += [("vgpu: none, scheduler: best-effort", "vgpu: none, scheduler: equal-share")]
     for one, other in texts:
         (line,) = faults_of(native(f"gpus: {{index: 0}}, {one}", f"gpus: {{index: 0}}, {other}"))
         assert line == "5:5: this entry and the one in line 4 request different states of the same GPU"
@@ -246,6 +256,10 @@ REFUSED = [
     ("gpus: all, mig: {1g.5gb: 1}, mixed-size: true", "'mixed-size' belongs beside 'vgpu'"),
     ("gpus: all, passthrough: true, mixed-size: true", "'mixed-size' belongs beside 'vgpu'"),
     ("gpus: all, vgpu: none, mixed-size: on", "'mixed-size' must be true or false, not the text 'on'"),
+    ("gpus: all, passthrough: true, scheduler: equal-share", "'scheduler' belongs beside 'vgpu'"),
+    ("gpus: all, vgpu: none, scheduler: fair", "'fair' is not a policy: write best-effort, equal-share, fixed-share"),
+    ("gpus: all, vgpu: none, scheduler: {policy: equal-share}", "'scheduler'"),
+    ('gpus: all, vgpu: none, scheduler: "equal-share,31ms"', "must be from 1ms to 30ms, not 31ms"),
     ("gpus: all, vgpu: none, mixed: true", "unknown key 'mixed'"),
     ("gpus: all, passthrough: yes", "'passthrough' must be true or false, not the text 'yes'"),
     ("gpus: all, passthrough: ~", "'passthrough' must be true or false, not nothing"),
