@@ -469,6 +469,13 @@ MUTANTS = {
         "previous.scheduler is not None",
         ("tests/unit/core/config/test_record.py",),
     ),
+    "scheduler-object": Mutant(
+        "scheduler: an annotation that is impossible now holds up the GPU's other objects",
+        f"{HARVESTER}/gpu_decision.py",
+        "return (wanted, None) if why is None or _first_blocker(physical_gpu, base) else (base, why)",
+        "return wanted, None",
+        (f"{_UNITS}/harvester/test_scheduler_objects.py",),
+    ),
     "vm-theirs": Mutant(
         "KubeVirt: an entry of what pcidevices serves on its nodes is judged as ours",
         f"{KUBEVIRT}/permitted_devices.py",

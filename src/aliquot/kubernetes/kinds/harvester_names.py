@@ -48,6 +48,11 @@ PARAMETERS_ANNOTATION = "aliquot.dev/plugin-parameters"
 Without it, those of an existing vGPU stay.
 """
 
+SCHEDULER_ANNOTATION = "aliquot.dev/scheduler"
+"""On an SRIOVGPUDevice: the scheduler of time-sliced vGPUs, as files write it (``equal-share,2ms``). Without it the
+scheduler is left as it is.
+"""
+
 MDEV_ENV = "MDEV_PCI_RESOURCE"
 PCI_ENV = "PCI_RESOURCE"
 SOCKET_FOLDER = "/var/lib/kubelet/device-plugins"

@@ -168,6 +168,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
 
     def create_vgpus(self, assignments: Sequence[FunctionAssignment], placements: dict[int, str]) -> list[Action]:
         recorded = {v.uuid for v in self.task.virtual.recorded_vgpus}
+        present = {v.uuid: v.parameters for v in self.task.gpu.vgpus}
         return [
             CreateVgpu(
                 gpu=self.pci,
@@ -176,7 +177,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
                 type=c.item.type.name,
                 uuid=c.uuid,
                 placement=c.placement if self.goal.mixed_size else None,
-                parameters=c.item.request.parameters or "",
+                parameters=present.get(c.uuid, "") if c.item.request.parameters is None else c.item.request.parameters,
                 instance=placements.get(c.placement) if self.goal.mig and c.placement is not None else None,
                 reason=f"{self.task.requested_by}, as before the reboot"
                 if c.uuid in recorded

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
+from aliquot.core.model.vgpu_scheduler import normal_scheduler
 from aliquot.core.model.vgpu_types import VgpuType
 from aliquot.core.planner.plan import plan
+from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.kinds.harvester import passes_through, skips_mig
-from aliquot.kubernetes.kinds.harvester_names import SKIP_MIG_ANNOTATION, UNTRACKED_ANNOTATION
+from aliquot.kubernetes.kinds.harvester_names import SCHEDULER_ANNOTATION, SKIP_MIG_ANNOTATION, UNTRACKED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
     MigLayout,
     decide_layout,
@@ -160,6 +162,8 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
     base = DesiredGpu(
         physical_gpu.pci, mig_mode, None, _source(physical_gpu), kept_vgpus, on, restoring=vgpus.restoring
     )
+    base, refused_scheduler = _with_scheduler(physical_gpu, base) if functions else (base, None)
+    note = note or refused_scheduler
     full = replace(base, instances=chosen.instances, vgpus=vgpus.all_vgpus)
     applies = (physical_gpu.name,) if chosen.applies else ()
     if not _first_blocker(physical_gpu, full) or _first_blocker(physical_gpu, base):
@@ -179,6 +183,22 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
     desired, refused = _fit_vgpus(physical_gpu, desired, vgpus.create)
     verdicts = {**vgpus.verdicts, **refused}
     return GpuDecision(Intent(physical_gpu.pci, desired, applies=applies), note, why, vgpus=verdicts, mig_mode=mig_mode)
+
+
+def _with_scheduler(physical_gpu: PhysicalGpu, base: DesiredGpu) -> tuple[DesiredGpu, ObjectVerdict | None]:
+    """Add the scheduler of the annotation to a desired state. If it is wrong or impossible now, return why instead: it
+    must not block the rest.
+    """
+    text = physical_gpu.device.metadata.annotations.get(SCHEDULER_ANNOTATION) if physical_gpu.device else None
+    if text is None:
+        return base, None
+    try:
+        wanted = replace(base, scheduler=normal_scheduler(text))
+    except ValueError as problem:
+        step = f"kubectl annotate --overwrite sriovgpudevice {physical_gpu.name} {SCHEDULER_ANNOTATION}=best-effort"
+        return base, ObjectVerdict(reason_word("SCHEDULER"), f"annotation {SCHEDULER_ANNOTATION}: {problem}", step)
+    why = _first_blocker(physical_gpu, wanted)
+    return (wanted, None) if why is None or _first_blocker(physical_gpu, base) else (base, why)
 
 
 def _skipped_layout(physical_gpu: PhysicalGpu, mig_mode: bool | None) -> MigLayout:

@@ -49,6 +49,14 @@ def test_idle_vgpus_are_created_again_as_they_were(product: str) -> None:
     assert requested(after, None, "4Q", "4Q").actions == ()
 
 
+def test_they_keep_their_plugin_parameters() -> None:
+    of = host(L40S, "best-effort", "8Q")
+    of = replace(of, vgpus=(replace(of.vgpus[0], parameters="enable_uvm=1"),))
+    assert [v.parameters for v in done(of, requested(of, "equal-share", "8Q")).vgpus] == ["enable_uvm=1"]
+    plain = requested(of, "equal-share", "8Q", parameters="")
+    assert [v.parameters for v in done(of, plain).vgpus] == [""]
+
+
 def test_a_held_vgpu_blocks_it() -> None:
     of = host(A2, "best-effort", "4Q")
     held = replace(of, vgpus=(replace(of.vgpus[0], holders=(Holder("vm", "4711", "win10"),)),))
@@ -71,6 +79,13 @@ def test_virtual_functions_come_first_and_lose_it() -> None:
     kept = host(L40S, "equal-share,2ms")
     off = asked(kept, replace(BARE, functions=False))
     assert kinds(off) == [SetFunctions]
+    assert kept.virtual is not None
+    few = replace(kept, virtual=replace(kept.virtual, functions=kept.virtual.functions[:2]))
+    more = requested(few, None, "8Q", "8Q", "8Q")
+    assert kinds(more)[:3] == [SetFunctions, SetFunctions, SetScheduler], "as before"
+    after = done(few, more).virtual
+    assert after is not None
+    assert after.scheduler == "equal-share,2ms"
     empty = host(L40S, "", on=False)
     assert kinds(requested(empty, None, "8Q")) == [SetFunctions, CreateVgpu]
     assert kinds(requested(empty, "best-effort", "8Q")) == [SetFunctions, CreateVgpu]
@@ -147,6 +162,7 @@ def test_a_frame_rate_limit_needs_best_effort() -> None:
         ("580.105.06", "equal-share,2ms", ""),
         ("", "equal-share,2ms", ""),
     ],
+    ids=["no-call", "slice", "long-slice", "frequency", "before", "unknown"],
 )
 def test_drivers_that_cannot(driver: str, scheduler: str, words: str) -> None:
     of = host(A2, "best-effort")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.core.model.vgpu_scheduler import parse_scheduler
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, skips_mig
@@ -21,6 +22,7 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 def create(edit: ObjectEdit[SRIOVGPUDevice], new: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     yield from name_errors(edit.name, new.spec.node_name, new.spec.address)
+    yield from _scheduler_errors(edit.name, None, new)
     if new.spec.enabled:
         yield from _passthrough_errors(edit.name, snapshot)
 
@@ -29,6 +31,7 @@ def update(
     edit: ObjectEdit[SRIOVGPUDevice], old: SRIOVGPUDevice, new: SRIOVGPUDevice, snapshot: AdmissionSnapshot
 ) -> Iterator[Message]:
     yield from moved_errors((old.spec.node_name, old.spec.address), (new.spec.node_name, new.spec.address))
+    yield from _scheduler_errors(edit.name, old, new)
     if new.spec.enabled and not old.spec.enabled:
         yield from _passthrough_errors(edit.name, snapshot)
     if old.spec.enabled and not new.spec.enabled:
@@ -54,6 +57,18 @@ def warnings(edit: ObjectEdit[SRIOVGPUDevice], snapshot: AdmissionSnapshot) -> I
     skip = names.SKIP_MIG_ANNOTATION
     if has_instances and skips_mig(new) and not skips_mig(old):
         yield Message(f"{skip} has no effect while there are GPU instances: disable MigConfiguration {edit.name} first")
+
+
+def _scheduler_errors(name: str, old: SRIOVGPUDevice | None, new: SRIOVGPUDevice) -> Iterator[Message]:
+    """Yield an error for a scheduler that is wrong. One that was written before does not hold up other changes."""
+    text = new.metadata.annotations.get(names.SCHEDULER_ANNOTATION)
+    if text is None or (old is not None and old.metadata.annotations.get(names.SCHEDULER_ANNOTATION) == text):
+        return
+    try:
+        parse_scheduler(text)
+    except ValueError as problem:
+        step = f"kubectl annotate --overwrite sriovgpudevice {name} {names.SCHEDULER_ANNOTATION}=equal-share"
+        yield advice(f"annotation {names.SCHEDULER_ANNOTATION}: {problem}", step)
 
 
 def _passthrough_errors(name: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:

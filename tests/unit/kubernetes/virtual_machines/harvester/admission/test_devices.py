@@ -516,3 +516,17 @@ def test_what_removes_a_device_is_known_as_such() -> None:
     assert withdraws_device(request("pcideviceclaims", claim(), None))
     assert not withdraws_device(request("vgpudevices", OFF, OLD))
     assert not withdraws_device(request("migconfigurations", mig({}, enabled=False), None))
+
+
+def test_a_wrong_scheduler_is_refused_when_it_is_written() -> None:
+    def noted(text: str) -> Any:
+        return merged(gpu(), metadata={"annotations": {names.SCHEDULER_ANNOTATION: text}})
+
+    wrong = "annotation aliquot.dev/scheduler: 'fair' is not a policy"
+    assert wrong in messages("sriovgpudevices", gpu(), noted("fair"))
+    assert wrong in messages("sriovgpudevices", None, noted("fair"))
+    for fine in ("fixed-share", "equal-share,2ms", "fixed-share, 480Hz"):
+        assert messages("sriovgpudevices", gpu(), noted(fine)) == ""
+    # One that an older version let in does not hold up other changes.
+    old = noted("fair")
+    assert messages("sriovgpudevices", old, merged(old, spec={"enabled": False})) == ""
