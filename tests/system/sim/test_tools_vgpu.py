@@ -157,3 +157,22 @@ def test_a_node_that_is_gone(state_dir: str, programs: str) -> None:
     assert (done.returncode, "couldn't communicate" in done.stdout, done.stderr) == (9, True, "")
     done = subprocess.run(["sh", "-c", manage, "sh", "-e", "ALL"], capture_output=True, text=True, cwd="/")
     assert (done.returncode, "no simulated node" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+
+
+def test_the_scheduler_and_its_report_with_and_without_a_vm() -> None:
+    node, files = host("l40s:vfio")
+    state = re.compile(r"Active vGPUs +: 0\n +Scheduler Policy +: (.*)$")
+    assert state.search(node.ok("vgpu -ss"))[1] == "Best Effort"  # type: ignore[index]
+    node.ok("vgpu set-scheduler-state -i 0 -p 3 -a 0 -ts 24,000,000")
+    assert state.search(node.ok("vgpu -ss -i 0"))[1] == "Fixed Share"  # type: ignore[index]
+    assert node("vgpu -shm 1 -i 0")[0] == 3, "NVIDIA's guide: fixed share needs one size"
+    files.write(f"/sys/bus/pci/devices/{function(files)}/nvidia/current_vgpu_type", "1155")
+    code, said = node("vgpu set-scheduler-state -p 2")
+    assert (code, "if vGPU instance is currently active on the device" in said) == (3, True)
+    node.memory.control("vm-start", name="w", devices=[function(files)])
+    report = node.ok("vgpu --schedulerstate")
+    assert re.search(r"Active vGPUs +: 1\n +Scheduler Policy +: Fixed Share\n +ARR Mode +: Disabled\n", report)
+    assert re.search(r"Time Slice\(ns\) +: 24000000", report)
+    assert "Average Factor" not in report
+    assert node("vgpu set-scheduler-state -p 2 -a 7")[0] == 2
+    assert node("vgpu set-scheduler-state -p 9")[0] == 3
