@@ -24,7 +24,10 @@ SRIOV = Environment("mdevs of virtual functions", "a2:mdev", "A2-4Q*2", "{A2-4Q:
 VENDOR = Environment("vendor-specific VFIO", "l40s:vfio", "L40S-8Q*2", "{L40S-8Q: 1, L40S-8A: 4}")
 OFF = Environment("virtual functions off", "a2:mdev", "", "{A2-2Q: 5}", held=False)
 BACKED = Environment("MIG-backed", "h100-80gb-hbm3:vfio", "", "{H100XM-1-10C: 3}", held=False)
-ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED)
+SCHEDULED = Environment(
+    "another scheduler", "a2:mdev", "A2-4Q*2", "{A2-4Q: 2}, scheduler: 'fixed-share,2ms'", held=False
+)
+ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED, SCHEDULED)
 
 
 class Host(Machine):
@@ -63,7 +66,8 @@ class Host(Machine):
         """Return the instances, and the virtual functions, modes and vGPUs."""
         found = super().geometry()
         for gpu in self.node.show()["gpus"]:
-            found.append((gpu["pci"], gpu["functions"], gpu["mixed"] or False, gpu["driver"]))
+            modes = gpu["mixed"] or False, tuple(gpu["scheduler"])
+            found.append((gpu["pci"], gpu["functions"], *modes, gpu["driver"]))
             found += sorted(_key(v) for v in gpu["vgpus"])
         return found
 

@@ -187,6 +187,7 @@ def gpu_summary(gpu: SimGpu) -> dict[str, object]:
         "host": state.host,
         "world": rules.vgpu_framework(state),
         "mixed": state.mixed if rules.mixed_possible(state) else None,
+        "scheduler": [state.scheduler.policy, state.scheduler.strict, state.scheduler.time_slice],
         "functions": len(state.functions),
         "total_functions": pci.total_functions(state),
         "vgpus": [

@@ -15,7 +15,15 @@ from aliquot.foundation import state_store
 from aliquot.hardware.kernel import driver_types
 from aliquot.hardware.kernel.driver_types import DriverTypeInfo, LearnedTypes
 from aliquot.hardware.kernel.framework import VgpuTypeOffer
-from aliquot.hardware.kernel.vgpu_owners import FILE, OLD_FILE, OwnerMap, OwnerMapFile, PassthroughRecord, VgpuOwner
+from aliquot.hardware.kernel.vgpu_owners import (
+    FILE,
+    OLD_FILE,
+    OwnerMap,
+    OwnerMapFile,
+    PassthroughRecord,
+    SchedulerRecord,
+    VgpuOwner,
+)
 from laws.oracle import mig_nodes
 
 ONE = VgpuOwner("0000:41:00.4", 563, uuid="u1", ownership_token="c1", number=0)
@@ -113,3 +121,13 @@ def test_types_of_an_older_release_are_known_and_bad_bytes_cost_names_only(tmp_p
     again.learn(gpu(), [offer(8, "X-2Q")])
     assert again.for_gpu(gpu())[8].name == "X-2Q"
     assert (tmp_path / f"{driver_types.FILE}.unreadable").read_bytes() == b"\xff"
+
+
+def test_a_scheduler_counts_in_its_boot_only(tmp_path: Path) -> None:
+    owners = OwnerMapFile(str(tmp_path))
+    for boot, scheduler in (("b1", "equal-share,2ms"), ("b1", "fixed-share"), ("b2", "equal-share")):
+        record = SchedulerRecord("GPU-1", scheduler, boot)
+        owners.change(lambda owner_map, record=record: owner_map.with_scheduler(record))  # type: ignore[misc]
+        found = OwnerMapFile(str(tmp_path)).load()[0]
+        assert (found.scheduler_of("GPU-1", boot), len(found.schedulers)) == (scheduler, 1)
+    assert (found.scheduler_of("GPU-1", "b1"), found.scheduler_of("GPU-2", "b2")) == ("", "")
