@@ -167,8 +167,8 @@ def test_the_scheduler_and_its_report_with_and_without_a_vm() -> None:
     assert state.search(node.ok("vgpu -ss -i 0"))[1] == "Fixed Share"  # type: ignore[index]
     assert node("vgpu -shm 1 -i 0")[0] == 3, "NVIDIA's guide: fixed share needs one size"
     files.write(f"/sys/bus/pci/devices/{function(files)}/nvidia/current_vgpu_type", "1155")
-    code, said = node("vgpu set-scheduler-state -p 2")
-    assert (code, "if vGPU instance is currently active on the device" in said) == (3, True)
+    code, output = node("vgpu set-scheduler-state -p 2")
+    assert (code, "if vGPU instance is currently active on the device" in output) == (3, True)
     node.memory.control("vm-start", name="w", devices=[function(files)])
     report = node.ok("vgpu --schedulerstate")
     assert re.search(r"Active vGPUs +: 1\n +Scheduler Policy +: Fixed Share\n +ARR Mode +: Disabled\n", report)
