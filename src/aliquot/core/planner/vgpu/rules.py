@@ -103,7 +103,11 @@ def mixed_size(table: VgpuTable, types: Types, mixed: bool) -> RuleRefusal | Non
 
 
 def no_mixed_size(table: VgpuTable, mig: bool) -> RuleRefusal | None:
-    """Return why a GPU cannot get mixed-size mode: it has none, or Aliquot does not model it."""
+    """Return why a GPU cannot get mixed-size mode: it has none, or Aliquot does not model it.
+
+    Source for Volta and Turing: NVIDIA AI Enterprise 8, "NVIDIA vGPU Types by Hardware". Its pages say "This GPU does
+    not support mixed-size mode" for each board. The page "Heterogeneous vGPU" names Volta and later, but no board.
+    """
     why = ""
     if mig and any(t.per_instance > 1 for t in table.types):
         # nvmlGpuInstanceSetVgpuHeterogeneousMode, on chips that time-slice inside GPU instances.
@@ -114,10 +118,7 @@ def no_mixed_size(table: VgpuTable, mig: bool) -> RuleRefusal | None:
     elif mig:
         why = f"{table.name} has no mixed-size mode with MIG mode enabled: a GPU instance has one vGPU"
     elif not table.mixed_size or not table.sriov:
-        # NVIDIA AI Enterprise, "Heterogeneous vGPU": Turing and later, or Volta and later, by release.
-        why = (
-            f"aliquot does not know the placements of mixed-size mode on {table.name}, even if its driver has the mode"
-        )
+        why = f"{table.name} has no mixed-size mode, by NVIDIA's table of its vGPU types"
     return RuleRefusal("MIXED_SIZE", why) if why else None
 
 
