@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.mig_calls import INSTANCE_READS, MIG_READS, WRITES
 from aliquot.sim.driver.nvml_calls import GPU_ONLY, GPU_OR_MIG, SYSTEM
-from aliquot.sim.driver.vgpu_calls import VGPU_READS, VGPU_WRITES
+from aliquot.sim.driver.vgpu_calls import VGPU_INSTANCE_READS, VGPU_READS, VGPU_WRITES
 from aliquot.sim.driver.vgpu_load import VGPU_INSTANCE_CALLS, VGPU_LOAD_READS
 
 METRIC_CALLS = frozenset(sensors.METRICS) | {
@@ -16,7 +16,7 @@ METRIC_CALLS = frozenset(sensors.METRICS) | {
     *("DeviceGetApplicationsClock", "DeviceGetDefaultApplicationsClock", "DeviceGetTemperatureThreshold"),
     *("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
 }
-DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS | VGPU_LOAD_READS
+DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS | VGPU_LOAD_READS | VGPU_INSTANCE_READS
 SYSTEM_READS = SYSTEM | VGPU_INSTANCE_CALLS
 DEVICE_WRITES = WRITES | VGPU_WRITES
 SESSION_CALLS = frozenset({"Init", "Shutdown"})

@@ -18,7 +18,8 @@ WRITE_CALLS = frozenset(
         *("DeviceSetMigMode", "DeviceCreateGpuInstance", "DeviceCreateGpuInstanceWithPlacement", "GpuInstanceDestroy"),
         *("GpuInstanceCreateComputeInstance", "GpuInstanceCreateComputeInstanceWithPlacement"),
         *("ComputeInstanceDestroy", "DeviceSetPersistenceMode", "DeviceReset"),
-        *("DeviceSetVgpuHeterogeneousMode", "DeviceSetVgpuSchedulerState", "SysfsWrite", "SriovManage"),
+        *("DeviceSetVgpuHeterogeneousMode", "DeviceSetVgpuSchedulerState", "GpuInstanceSetVgpuHeterogeneousMode"),
+        *("SysfsWrite", "SriovManage"),
     }
 )
 """Names in the call log of calls that change something; their records also have ``"write": true``. ``SysfsWrite`` is a

@@ -31,6 +31,8 @@ class InstanceState(msgspec.Struct):
     start: int
     size: int
     compute: list[ComputeState] = []
+    mixed: bool = False
+    """Mixed-size mode of the instance, on chips that share one between vGPUs."""
 
 
 class ProcessState(msgspec.Struct):
@@ -71,7 +73,7 @@ class VgpuState(msgspec.Struct):
     gi: int = WHOLE
     """The GPU instance behind it, WHOLE for none."""
     placement: int = WHOLE
-    """Its placement on the GPU, WHOLE for none."""
+    """Its placement on the GPU or in its GPU instance, WHOLE for none."""
     params: str = ""
 
 

@@ -80,6 +80,27 @@ def test_mixed_size_mode_with_nvidia_ml_py(state_dir: str) -> None:
     }
 
 
+INSIDE = """
+import pynvml as n
+
+n.nvmlInit()
+gpu = n.nvmlDeviceGetHandleByIndex(0)
+n.nvmlDeviceSetMigMode(gpu, 1)
+one, two = (n.nvmlDeviceCreateGpuInstance(gpu, 47) for _ in range(2))
+n.nvmlGpuInstanceSetVgpuHeterogeneousMode(two, 1)
+print([n.nvmlGpuInstanceGetVgpuHeterogeneousMode(gi) for gi in (one, two)])
+"""
+
+
+def test_mixed_size_mode_of_a_gpu_instance(state_dir: str) -> None:
+    name = control.start(state_dir, "rtx-pro-6000:vfio")
+    library = str(Path(control.library(state_dir, name)).parent)
+    environment = {"LD_LIBRARY_PATH": library, "PATH": os.environ["PATH"]}
+    words = [sys.executable, "-c", INSIDE]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr
+
+
 def test_a_gpu_that_was_passed_through_is_no_device(state_dir: str) -> None:
     name = control.start(state_dir, "l40s,tesla-t4,a2")
     files = SimFiles(SimClient(state_dir, name))

@@ -144,3 +144,31 @@ def test_a_gpu_that_was_passed_through_comes_back_as_after_a_reset() -> None:
         assert node.write("/sys/bus/pci/drivers/nvidia/unbind", state.pci) == 0
         assert node.write("/sys/bus/pci/drivers/nvidia/bind", state.pci) == 0
         assert (state.mig, state.instances) == (stays, [])
+
+
+def test_mixed_size_mode_is_per_gpu_instance_on_chips_that_share_one() -> None:
+    node = Kernel("rtx-pro-6000:vfio")
+    node.gpu.state.mig = node.gpu.state.pending = True
+    node.manage()
+    one, two = (nvml(node, "DeviceCreateGpuInstance 0 -1 -1 47")[1] for _ in range(2))
+    get, put = (f"GpuInstance{word}VgpuHeterogeneousMode 0 {one} -1" for word in ("Get", "Set"))
+    assert nvml(node, GET) == [NOT_SUPPORTED], "R575: not of the whole GPU in MIG mode"
+    assert nvml(node, f"{put} 2") == [INVALID]
+    assert nvml(node, f"GpuInstanceSetVgpuHeterogeneousMode 0 {one + two + 9} -1 1") == [INVALID]
+    assert nvml(node, f"{put} 1") == [0]
+    assert nvml(node, get) == [0, 1]
+    assert nvml(node, f"GpuInstanceGetVgpuHeterogeneousMode 0 {two} -1") == [0, 0]
+    dc_12q, dc_6q, dc_24q, dc_8q = 1558, 1553, 1561, 1555
+    assert dc_24q in node.listed(node.vfs()[0])
+    made = [node.make(vf, kind) for vf, kind in zip(node.vfs(), (dc_6q, dc_12q, dc_6q, dc_8q), strict=False)]
+    assert made == [0, 0, 0, 0]
+    placed = [(v.gi, v.placement) for v in node.gpu.state.vgpus]
+    assert placed == [(min(one, two), 0), (min(one, two), 12), (min(one, two), 6), (max(one, two), -1)]
+    assert nvml(node, f"{put} 0") == [IN_USE]
+
+
+def test_where_gpu_instances_have_no_mixed_size_mode() -> None:
+    node = with_instances("h100-pcie:vfio")
+    gi = node.gpu.state.instances[0].id
+    assert nvml(node, f"GpuInstanceGetVgpuHeterogeneousMode 0 {gi} -1") == [NOT_SUPPORTED]
+    assert nvml(node, f"GpuInstanceSetVgpuHeterogeneousMode 0 {gi} -1 1") == [NOT_SUPPORTED]

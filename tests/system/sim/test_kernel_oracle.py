@@ -46,6 +46,7 @@ class Acts(RuleBasedStateMachine):
 
     def _wiped(self) -> None:
         self.oracle.there, self.oracle.instances, self.oracle.mixed = {}, {}, False
+        self.oracle.mixed_instances = set()
 
     @rule()
     def functions_on(self) -> None:
@@ -100,6 +101,22 @@ class Acts(RuleBasedStateMachine):
         assert code == (19 if held else 0)
         if not held:
             del self.oracle.instances[gi]
+            self.oracle.mixed_instances.discard(gi)
+
+    @precondition(lambda self: self.oracle.instances)
+    @rule(pick=st.integers(0, 99), on=st.booleans())
+    def mixed_size_inside(self, pick: int, on: bool) -> None:
+        gi = sorted(self.oracle.instances)[pick % len(self.oracle.instances)]
+        code = self.node.ask(f"GpuInstanceSetVgpuHeterogeneousMode 0 {gi} -1 {int(on)}", self.node.open(7))[0]
+        self.node.node.sessions.clear()
+        shared = any(r["mig"]["max_per_gi"] > 1 for r in self.oracle.rows if r["kind"] == "mig-backed")
+        if not shared:
+            assert code == 3
+        elif any(v.gi == gi for v in self.oracle.there.values()):
+            assert code == 19
+        else:
+            assert code == 0
+            (self.oracle.mixed_instances.add if on else self.oracle.mixed_instances.discard)(gi)
 
     @rule(on=st.booleans())
     def mixed_size(self, on: bool) -> None:
@@ -163,7 +180,7 @@ class Acts(RuleBasedStateMachine):
         for vgpu in state.vgpus:
             there = self.oracle.there[vgpu.function]
             assert (vgpu.gi, vgpu.placement) == tuple(-1 if x is None else x for x in (there.gi, there.place))
-        cells = [c for v in self.oracle.there.values() for c in v.cells]
+        cells = [(v.gi, c) for v in self.oracle.there.values() for c in v.cells]
         assert len(cells) == len(set(cells))
         if not self.oracle.mig and not self.oracle.mixed:
             assert all(len(state.vgpus) <= v.row["max"] for v in self.oracle.there.values())

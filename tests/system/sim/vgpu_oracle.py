@@ -40,6 +40,7 @@ class VgpuOracle:
         self.instances: dict[int, int] = {}
         self.mig = False
         self.mixed = False
+        self.mixed_instances: set[int] = set()
 
     def row(self, type_id: int) -> Row:
         return next(r for r in self.rows if r["id"] == type_id)
@@ -64,12 +65,22 @@ class VgpuOracle:
         taken = {c for v in self.there.values() for c in v.cells}
         return next((p for p in self.placements(row) or [] if not taken & self.cells(row, p)), None)
 
+    def inside(self, row: Row, gi: int) -> int | None:
+        """Return the first free placement of a type in a GPU instance in mixed-size mode."""
+        most, size = row["mig"]["max_per_gi"], row["fb_mib"] // 1024
+        taken = {c for v in self.there.values() if v.gi == gi for c in v.cells}
+        # One vGPU of the largest type fills the instance: as many GiB as all vGPUs of this type together.
+        return next((n * size for n in range(most) if not taken & set(range(n * size, n * size + size))), None)
+
     def hosts(self, row: Row) -> list[int]:
         """Return the GPU instances that accept a MIG-backed type."""
         if row["kind"] != "mig-backed":
             return []
         found = []
         for gi, profile in self.instances.items():
+            if gi in self.mixed_instances:
+                found += [gi] if profile == row["mig"]["gi_profile_id"] and self.inside(row, gi) is not None else []
+                continue
             on = [v.row["fb_mib"] for v in self.there.values() if v.gi == gi]
             if (
                 profile == row["mig"]["gi_profile_id"]
@@ -104,7 +115,11 @@ class VgpuOracle:
         if self.mig:
             if not self.hosts(row):
                 return "place"
-            self.there[function] = Lies(row, min(self.hosts(row)), None, frozenset())
+            gi = min(self.hosts(row))
+            place = self.inside(row, gi) if gi in self.mixed_instances else None
+            size = row["fb_mib"] // 1024
+            cells = frozenset() if place is None else frozenset(range(place, place + size))
+            self.there[function] = Lies(row, gi, place, cells)
             return "ok"
         if not self.mixed and any(v.row["fb_mib"] != row["fb_mib"] for v in self.there.values()):
             return "size"

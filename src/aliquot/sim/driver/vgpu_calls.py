@@ -104,13 +104,45 @@ def _creatable(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     return numbers(*sorted(found))
 
 
+def _instance_mode(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
+    found = gpu.instance(args[1])
+    if not rules.mixed_inside_possible(gpu.state):
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
+    return str(int(found.mixed))
+
+
+def _set_instance_mode(node: SimNode, session: SimSession, args: Args) -> str:
+    """Set mixed-size mode of a GPU instance. Raises NOT_SUPPORTED on chips that do not share an instance between vGPUs,
+    and IN_USE while the instance has a vGPU. Source: NVML's changes in R575, open GPU kernel modules 595.
+    """
+
+    def apply(gpu: SimGpu) -> int:
+        if not node.privileged(session):
+            raise NvmlRefusalError(codes.NO_PERMISSION)
+        if args[3] not in (0, 1):
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
+        found = gpu.instance(args[1])
+        if not rules.mixed_inside_possible(gpu.state):
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
+        if any(v.gi == found.id for v in gpu.state.vgpus):
+            raise NvmlRefusalError(codes.IN_USE)
+        found.mixed = bool(args[3])
+        return -1
+
+    node.write(session, DriverWrite("GpuInstanceSetVgpuHeterogeneousMode", args[0], args[1]), apply)
+    return ""
+
+
 VGPU_READS: dict[str, DeviceCall] = {
     "DeviceGetVgpuHeterogeneousMode": _mode,
     "DeviceGetVgpuSchedulerState": _scheduler,
     "DeviceGetSupportedVgpus": _supported,
     "DeviceGetCreatableVgpus": _creatable,
 }
+VGPU_INSTANCE_READS: dict[str, DeviceCall] = {"GpuInstanceGetVgpuHeterogeneousMode": _instance_mode}
+"""Reads whose address is a GPU instance."""
 VGPU_WRITES: dict[str, WriteCall] = {
+    "GpuInstanceSetVgpuHeterogeneousMode": _set_instance_mode,
     "DeviceSetVgpuHeterogeneousMode": _set_mode,
     "DeviceSetVgpuSchedulerState": _set_scheduler,
 }

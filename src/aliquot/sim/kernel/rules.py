@@ -91,16 +91,35 @@ def placements(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
     return ()
 
 
-def free_placement(gpu: GpuState, wanted: VgpuType, ignoring: VgpuState | None = None) -> int | None:
+def placements_inside(gpu: GpuState, instance: InstanceState, wanted: VgpuType) -> tuple[int, ...]:
+    """Return the placement ids of a type in a GPU instance, which count GiB from its start; none in equal-size mode.
+    The driver divides the instance, as large as its largest type, by the number of vGPUs of the type.
+    """
+    if not instance.mixed or instance.profile != wanted.profile_id:
+        return ()
+    region = max(t.size_gib for t in types(gpu) if t.profile_id == instance.profile)
+    return tuple(region * n // wanted.per_instance for n in range(wanted.per_instance))
+
+
+def placements_of(gpu: GpuState, wanted: VgpuType, gi: int = WHOLE) -> tuple[int, ...]:
+    """Return the placement ids of a type on the GPU, or in one of its GPU instances."""
+    if gi == WHOLE:
+        return placements(gpu, wanted)
+    return next((placements_inside(gpu, i, wanted) for i in gpu.instances if i.id == gi), ())
+
+
+def free_placement(gpu: GpuState, wanted: VgpuType, gi: int = WHOLE) -> int | None:
     """Return the first placement of a type that overlaps no other vGPU, in the order of the table (first fit)."""
-    return next((p for p in placements(gpu, wanted) if is_free(gpu, wanted, p, ignoring)), None)
+    return next((p for p in placements_of(gpu, wanted, gi) if is_free(gpu, wanted, p, gi)), None)
 
 
-def is_free(gpu: GpuState, wanted: VgpuType, placement: int, ignoring: VgpuState | None = None) -> bool:
+def is_free(
+    gpu: GpuState, wanted: VgpuType, placement: int, gi: int = WHOLE, ignoring: VgpuState | None = None
+) -> bool:
     end = placement + width(gpu, wanted)
     for other in gpu.vgpus:
         kind = type_by_id(gpu, other.type_id)
-        if other is ignoring or kind is None or other.placement == WHOLE:
+        if other is ignoring or kind is None or other.placement == WHOLE or other.gi != gi:
             continue
         if placement < other.placement + width(gpu, kind) and other.placement < end:
             return False
@@ -108,7 +127,11 @@ def is_free(gpu: GpuState, wanted: VgpuType, placement: int, ignoring: VgpuState
 
 
 def instance_takes(gpu: GpuState, instance: InstanceState, wanted: VgpuType) -> bool:
-    """Return whether a GPU instance can hold one more vGPU of a type: its profile, one frame buffer size, the count."""
+    """Return whether a GPU instance can hold one more vGPU of a type: its profile, one frame buffer size, the count.
+    In mixed-size mode only a free placement counts.
+    """
+    if instance.mixed:
+        return free_placement(gpu, wanted, instance.id) is not None
     existing = [v for v in gpu.vgpus if v.gi == instance.id]
     return (
         instance.profile == wanted.profile_id
@@ -155,7 +178,9 @@ def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
     if vgpu_framework(gpu) != "mdev" and any(v.function == function for v in gpu.vgpus):
         raise DriverRefusedError(INVALID_OPERATION)
     if gpu.mig:
-        return _instance_for(gpu, wanted), WHOLE
+        found = _instance_for(gpu, wanted)
+        inside = free_placement(gpu, wanted, found)
+        return found, WHOLE if inside is None else inside
     if wanted.mig_backed:
         raise DriverRefusedError(INVALID_OPERATION)
     if not gpu.mixed and any(_size(gpu, v) != wanted.fb_mib for v in gpu.vgpus):
@@ -183,3 +208,8 @@ def mixed_possible(gpu: GpuState) -> bool:
     """Return whether the board and its driver support mixed-size mode, and MIG mode is off."""
     table = pci.table(gpu)
     return table is not None and table.mixed_size and bool(vgpu_framework(gpu)) and not gpu.mig
+
+
+def mixed_inside_possible(gpu: GpuState) -> bool:
+    """Return whether GPU instances have mixed-size mode: MIG mode is on, and the chip shares one between vGPUs."""
+    return gpu.mig and bool(vgpu_framework(gpu)) and any(t.per_instance > 1 for t in types(gpu))

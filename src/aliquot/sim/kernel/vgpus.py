@@ -119,16 +119,17 @@ def move_instance(node: SimNode, gpu: SimGpu, function: FunctionState, text: str
     if kind is not None and instance is not None and wanted != vgpu.gi:
         if not rules.instance_takes(gpu.state, instance, kind):
             raise DriverError(errno.EIO, rules.INVALID_STATE)
-        vgpu.gi = wanted
+        inside = rules.free_placement(gpu.state, kind, wanted)
+        vgpu.gi, vgpu.placement = wanted, WHOLE if inside is None else inside
 
 
 def move_placement(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
     """Write ``placement_id``: move a vGPU that does not run to another placement."""
     vgpu, wanted = _existing(gpu, function), _number(text)
     kind = rules.type_by_id(gpu.state, vgpu.type_id)
-    if vms.open_on(node, vgpu.function) or kind is None or wanted not in rules.placements(gpu.state, kind):
+    if vms.open_on(node, vgpu.function) or kind is None or wanted not in rules.placements_of(gpu.state, kind, vgpu.gi):
         raise DriverError(errno.EIO, rules.INVALID_STATE)
-    if not rules.is_free(gpu.state, kind, wanted, ignoring=vgpu):
+    if not rules.is_free(gpu.state, kind, wanted, vgpu.gi, ignoring=vgpu):
         raise DriverError(errno.EIO, rules.INVALID_STATE)
     vgpu.placement = wanted
 

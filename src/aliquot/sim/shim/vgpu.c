@@ -8,31 +8,51 @@ struct heterogeneous_mode {
 /* NVML's version word: the structure's size, and its number in the highest byte. */
 enum { MODE_VERSION = sizeof(struct heterogeneous_mode) | 1 << 24 };
 
-static int open_mode(handle h, const struct heterogeneous_mode *mode, struct address *a)
+static int open_mode(handle h, enum kind kind, const struct heterogeneous_mode *mode, struct address *a)
 {
-    if (!mode || open_handle(h, DEVICE, DEVICE, a))
+    if (!mode || open_handle(h, kind, kind, a))
         return INVALID_ARGUMENT;
     return mode->version == MODE_VERSION ? SUCCESS : VERSION_MISMATCH;
 }
 
-API int nvmlDeviceGetVgpuHeterogeneousMode(handle h, struct heterogeneous_mode *mode)
+static int get_mode(handle h, enum kind kind, struct heterogeneous_mode *mode, const char *call)
 {
     struct reply r;
     struct address a;
-    int rc = open_mode(h, mode, &a);
+    int rc = open_mode(h, kind, mode, &a);
     if (!rc)
-        rc = ask(&r, "DeviceGetVgpuHeterogeneousMode " WORDS, PLACE(a));
+        rc = ask(&r, "%s " WORDS, call, PLACE(a));
     if (!rc)
         mode->mode = (unsigned)r.number[0];
     return rc;
 }
 
-API int nvmlDeviceSetVgpuHeterogeneousMode(handle h, const struct heterogeneous_mode *mode)
+static int set_mode(handle h, enum kind kind, const struct heterogeneous_mode *mode, const char *call)
 {
     struct reply r;
     struct address a;
-    int rc = open_mode(h, mode, &a);
-    return rc ? rc : ask_once(&r, "DeviceSetVgpuHeterogeneousMode " WORDS " %u", PLACE(a), mode->mode);
+    int rc = open_mode(h, kind, mode, &a);
+    return rc ? rc : ask_once(&r, "%s " WORDS " %u", call, PLACE(a), mode->mode);
+}
+
+API int nvmlDeviceGetVgpuHeterogeneousMode(handle h, struct heterogeneous_mode *mode)
+{
+    return get_mode(h, DEVICE, mode, "DeviceGetVgpuHeterogeneousMode");
+}
+
+API int nvmlDeviceSetVgpuHeterogeneousMode(handle h, const struct heterogeneous_mode *mode)
+{
+    return set_mode(h, DEVICE, mode, "DeviceSetVgpuHeterogeneousMode");
+}
+
+API int nvmlGpuInstanceGetVgpuHeterogeneousMode(handle h, struct heterogeneous_mode *mode)
+{
+    return get_mode(h, GPU_INSTANCE, mode, "GpuInstanceGetVgpuHeterogeneousMode");
+}
+
+API int nvmlGpuInstanceSetVgpuHeterogeneousMode(handle h, const struct heterogeneous_mode *mode)
+{
+    return set_mode(h, GPU_INSTANCE, mode, "GpuInstanceSetVgpuHeterogeneousMode");
 }
 
 /* With strict round robin ("ARR"), two numbers; without, only the time slice. */
