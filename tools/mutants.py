@@ -18,6 +18,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/laws/oracle/test_planner.py", "tests/laws/property/test_laws.py")
 VGPU_TESTS = ("tests/laws/oracle/test_vgpu_planner.py", "tests/laws/property/test_vgpu_laws.py")
+MIXED_INSTANCES = ("tests/laws/oracle/test_mixed_instances.py",)
 PARAMETERS = ("tests/unit/core/planner/vgpu/test_parameters.py",)
 SCHEDULER = ("tests/unit/core/planner/vgpu/test_scheduler.py",)
 HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtual_machines/kubevirt"
@@ -188,6 +189,20 @@ MUTANTS = {
         "return sum(h.vgpu.held for h in lost), len(lost)",
         "return 0, len(lost)",
         VGPU_TESTS,
+    ),
+    "mixed-instance-place": Mutant(
+        "rule: a vGPU in a GPU instance in mixed-size mode is where a new one would be",
+        "core/planner/vgpu/mixed_instances.py",
+        "masks = [m for at, m in found if at == vgpu.inside] or [",
+        "masks = [",
+        MIXED_INSTANCES,
+    ),
+    "mixed-instance-mode": Mutant(
+        "order: a GPU instance that stays is not set to mixed-size mode",
+        "core/planner/vgpu/actions.py",
+        "have = {i.mixed_size for i in stay} |",
+        "have = {mode} |",
+        MIXED_INSTANCES,
     ),
     "vm-drift": Mutant(
         "drift: a MIG layout that was changed by hand is synced",

@@ -124,6 +124,7 @@ def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
         "profile_id": profile.id,
         "placement": f"{instance.start}:{instance.size}",
         "memory_mib": sensors.instance_memory_mib(family, profile, gpu.state.memory_mib),
+        "mixed": instance.mixed,
         "compute_instances": [
             {
                 "id": c.id,

@@ -180,7 +180,7 @@ def _before(gpu: Gpu) -> GpuBefore:
         vgpus=tuple(RecordedVgpu(v.function, v.type_id, v.type, v.uuid, v.parameters) for v in gpu.vgpus),
         functions=len(virtual.functions),
         vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO),
-        mixed_size=virtual.mixed_size,
+        mixed_size=gpu.instances_mixed or virtual.mixed_size,
         passthrough=gpu.passthrough,
         was_mig=virtual.was_mig,
         scheduler=virtual.scheduler,
@@ -245,10 +245,14 @@ def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
             scheduler=before.scheduler,
         )
     mode = before.mig or "disabled"
+    inside = bool(before.mixed_size) and mode == "enabled"
     return msgspec.structs.replace(
         now,
         mig=msgspec.structs.replace(now.mig, capable=bool(before.mig), current=mode, pending=mode),
-        instances=tuple(_instance(number, each) for number, each in enumerate(before.instances)),
+        instances=tuple(
+            msgspec.structs.replace(_instance(number, each), mixed_size=inside)
+            for number, each in enumerate(before.instances)
+        ),
         vgpus=tuple(Vgpu(v.function, v.type_id, v.type, v.uuid, parameters=v.parameters) for v in before.vgpus),
         passthrough=before.passthrough,
         virtual=virtual,

@@ -24,7 +24,7 @@ def execute(run: Run, action: VirtualAction) -> None:
             ensure_idle(run, action.gpu, all_holders)
             run.call(action.gpu, step_of(action), lambda: backend.set_functions(action.gpu, action.count))
         case SetMixedSize():
-            ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
+            ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(_switched(gpu, action.on)))
             run.call(action.gpu, step_of(action), lambda: backend.set_mixed_size(action.gpu, action.on))
         case SetScheduler():
             ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
@@ -40,6 +40,12 @@ def execute(run: Run, action: VirtualAction) -> None:
             )
         case _:
             assert_never(action)
+
+
+def _switched(gpu: Gpu, on: bool) -> Sequence[Vgpu]:
+    """Return the vGPUs whose mixed-size mode changes: in MIG mode not those in a GPU instance that has it already."""
+    as_wanted = {i.id for i in gpu.instances if i.mixed_size == on}
+    return [v for v in gpu.vgpus if v.gpu_instance is None or v.gpu_instance not in as_wanted]
 
 
 def _create(run: Run, action: CreateVgpu) -> None:

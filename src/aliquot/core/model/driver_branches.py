@@ -33,6 +33,8 @@ FIRST_WITH = {
     "nvmlDeviceGetVgpuHeterogeneousMode": 550,
     "nvmlDeviceSetVgpuHeterogeneousMode": 550,
     "nvmlVgpuInstanceGetLicenseInfo_v2": 510,
+    "nvmlGpuInstanceGetVgpuHeterogeneousMode": 575,
+    "nvmlGpuInstanceSetVgpuHeterogeneousMode": 575,
 }
 """Functions that Aliquot calls and that the oldest branch lacks, with the first branch that has each."""
 

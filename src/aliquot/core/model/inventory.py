@@ -80,6 +80,8 @@ class GpuInstance(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...] = ()
     capability_minor: int = -1
     compute_instances: tuple[ComputeInstance, ...] = ()
+    mixed_size: bool = msgspec.field(default=False, name="mixed")
+    """Mixed-size mode of its vGPUs, on chips that share a GPU instance between several."""
 
     @property
     def place(self) -> Placement:
@@ -233,6 +235,12 @@ class Gpu(msgspec.Struct, frozen=True):
     """
     lost: bool = False
 
+    @property
+    def instances_mixed(self) -> bool | None:
+        """Mixed-size mode of the GPU instances. None if only some have it."""
+        modes = {i.mixed_size for i in self.instances} or {False}
+        return modes.pop() if len(modes) == 1 else None
+
     def instance(self, instance_id: int) -> GpuInstance | None:
         return next((i for i in self.instances if i.id == instance_id), None)
 
@@ -322,6 +330,7 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
                 gpu_instance.profile_id,
                 gpu_instance.placement,
                 [[c.id, c.profile_id, c.placement] for c in gpu_instance.compute_instances],
+                *([True] if gpu_instance.mixed_size else []),
             ]
 
         def shares(gpu: Gpu) -> list[object]:

@@ -36,9 +36,14 @@ def _may_use(vgpu: Vgpu, instance: GpuInstance, gpu: Gpu, vgpu_type: VgpuType | 
 
 def expected_instance(gpu: Gpu, vgpu_type: VgpuType | None, types: VgpuTable) -> int | None:
     """Return the GPU instance that the driver will choose for a new vGPU: the lowest id that fits (profile, no vGPU of
-    another size, capacity left). None if it cannot be predicted.
+    another size, capacity left). None if it cannot be predicted, as in mixed-size mode.
     """
-    if vgpu_type is None or vgpu_type.profile_id is None or any(v.gpu_instance is None for v in gpu.vgpus):
+    if (
+        any(i.mixed_size for i in gpu.instances)
+        or vgpu_type is None
+        or vgpu_type.profile_id is None
+        or any(v.gpu_instance is None for v in gpu.vgpus)
+    ):
         return None
     for instance in sorted(gpu.instances, key=lambda i: i.id):
         instance_types = [types.by_id.get(v.type_id) for v in gpu.vgpus if v.gpu_instance == instance.id]

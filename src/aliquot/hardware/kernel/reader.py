@@ -158,6 +158,7 @@ def _vgpu(
 ) -> Vgpu:
     owner = context.owner_map.find_owner(kernel_vgpu, context.boot()) if context.owner_map.vgpus else None
     gpu_instance = kernel_vgpu.gpu_instance if gpu.mig.enabled else None
+    inside = None if gpu_instance is None else gpu.instance(gpu_instance)
     return Vgpu(
         function=kernel_vgpu.function,
         type_id=kernel_vgpu.type_id,
@@ -168,7 +169,7 @@ def _vgpu(
         else f"type {kernel_vgpu.type_id}",
         uuid=uuid_of(gpu, kernel_vgpu, number, owner),
         gpu_instance=owner.gpu_instance if gpu_instance is None and owner and gpu.mig.enabled else gpu_instance,
-        placement=kernel_vgpu.placement if mixed_size else None,
+        placement=kernel_vgpu.placement if mixed_size or (inside is not None and inside.mixed_size) else None,
         ownership_token=owner.ownership_token if owner else "",
         holders=context.holders.of(kernel_vgpu.devices),
         parameters=kernel_vgpu.parameters,

@@ -161,9 +161,16 @@ class NvmlBackend:
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
         attempt = f"{'enabling' if on else 'disabling'} mixed-size mode on {pci}"
+        nv = self.session.nv
+        gpu = self.read_gpu(pci)
         with self.session.gate.use():
-            handle = self._reader.handle(pci)
-            self.session.call(attempt, self.session.nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
+            if not gpu.mig.enabled:
+                handle = self._reader.handle(pci)
+                self.session.call(attempt, nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
+                return
+            for each in (i for i in gpu.instances if i.mixed_size != on):
+                inside = self._instance(attempt, pci, each.id)
+                self.session.call(attempt, nv.nvmlGpuInstanceSetVgpuHeterogeneousMode, inside, int(on), gpu=pci)
 
     def scheduler(self, pci: str) -> str:
         from aliquot.hardware.nvml.vgpu_scheduler import read_scheduler

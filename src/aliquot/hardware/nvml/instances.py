@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model import vgpu_types
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, ComputeInstance, Gpu, GpuInstance, Holder
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
@@ -38,6 +39,7 @@ class Instances:
         nv = self.session.nv
         found: list[GpuInstance] = []
         compute_left, memory_left = table.compute_slices, table.memory_slices
+        shared = shares_instances(gpu)
         for profile in table.profiles:
             if compute_left <= 0 or memory_left <= 0:
                 break  # the GPU is full: no other profile can have an instance
@@ -55,6 +57,7 @@ class Instances:
                         holders=holders,
                         capability_minor=gi_minor(gpu.minor, info.id),
                         compute_instances=compute_instances,
+                        mixed_size=shared and self._mixed_size(each),
                     )
                 )
                 compute_left, memory_left = compute_left - profile.compute_slices, memory_left - info.placement.size
@@ -64,6 +67,11 @@ class Instances:
         return msgspec.structs.replace(
             gpu, instances=instances, holders=gpu_holders, slots_mirrored=slots_mirrored(table, instances)
         )
+
+    def _mixed_size(self, instance: Any) -> bool:
+        """Return mixed-size mode of a GPU instance; False if the driver or nvidia-ml-py does not know it."""
+        query = getattr(self.session.nv, "nvmlGpuInstanceGetVgpuHeterogeneousMode", None)
+        return query is not None and bool(self.session.try_call(query, instance)[1])
 
     def _compute(
         self, instance: Any, gpu: Gpu, gi: int, profile: Profile, processes: list[Process] | None
@@ -177,3 +185,9 @@ def _holders(processes: list[Process] | None, instance: int, compute: int | None
 
 def distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
     return tuple(dict.fromkeys(holders))
+
+
+def shares_instances(gpu: Gpu) -> bool:
+    """Return whether several vGPUs can share a GPU instance of this board."""
+    table = vgpu_types.table(gpu.pci_device, gpu.subsystem)
+    return table is not None and any(t.per_instance > 1 for t in table.types)

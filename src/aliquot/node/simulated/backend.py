@@ -210,6 +210,12 @@ class SimBackend:
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
         attempt = f"switching mixed-size mode {'on' if on else 'off'}"
+        gpu = self.read_gpu(pci)
+        if gpu.mig.enabled:
+            for each in gpu.instances:
+                if each.mixed_size != on:
+                    self._write(attempt, pci, "GpuInstanceSetVgpuHeterogeneousMode", each.id, _WHOLE, int(on))
+            return
         self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
 
     def scheduler(self, pci: str) -> str:
@@ -264,6 +270,7 @@ def _instance(instance: JsonObject, gpu: JsonObject) -> GpuInstance:
         holders=holders,
         capability_minor=gi_minor(gpu["minor"], gi),
         compute_instances=tuple(_compute(c, gi, gpu) for c in instance["compute_instances"]),
+        mixed_size=instance["mixed"],
     )
 
 

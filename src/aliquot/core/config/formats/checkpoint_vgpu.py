@@ -104,7 +104,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
         uuid=gpu.uuid,
         passthrough=gpu.passthrough,
         functions=len(virtual.functions) if virtual.total or virtual.functions else None,
-        mixed_size=virtual.mixed_size if virtual.enabled else None,
+        mixed_size=(gpu.instances_mixed or virtual.mixed_size) if virtual.enabled else None,
         scheduler=virtual.scheduler or None,
         bound=bound if virtual.enabled else None,
         vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement, v.parameters) for v in gpu.vgpus) or None,

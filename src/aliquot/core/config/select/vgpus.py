@@ -15,6 +15,7 @@ from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu, RuleCode
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
+from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
 
 ResolvedTypes = list[tuple[VgpuRequest, VgpuType]]
 
@@ -101,10 +102,12 @@ def mig_backed(
         key = (profile.id, each.fb_mib)
         count = needed[key][1] if key in needed else 0
         needed[key] = (profile, count + request.count, max(1, each.per_instance))
-    requests = [
-        InstanceRequest(f"id:{profile.id}", 0, 0, None, profile.id, -(-count // per))
-        for profile, count, per in needed.values()
-    ]
+    counts = [(profile, -(-count // per)) for profile, count, per in needed.values()]
+    if entry.mixed_size and any(each.per_instance > 1 for _, each in found):
+        types = [(each, request.count) for request, each in found]
+        fewest = fewest_instances(table, types, {name: p.id for name, p in family.by_name.items()})
+        counts = [(family.by_id[profile], count) for profile, count in fewest.items()]
+    requests = [InstanceRequest(f"id:{profile.id}", 0, 0, None, profile.id, count) for profile, count in counts]
     instances: tuple[DesiredInstance, ...] = resolve(family, requests)[0]
     return DesiredGpu(
         "",

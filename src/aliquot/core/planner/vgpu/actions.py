@@ -10,6 +10,7 @@ from aliquot.core.model.actions import (
     Action,
     Create,
     CreateVgpu,
+    Destroy,
     DestroyVgpu,
     SetFunctions,
     SetMixedSize,
@@ -23,7 +24,7 @@ from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu import blockers as blocking
 from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import FunctionAssignment
-from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, mixed_now, worth_proposing
+from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, instance_mode, mixed_now, worth_proposing
 from aliquot.core.planner.vgpu.matching import PresentVgpu
 from aliquot.core.planner.vgpu.placement_policies import Types
 from aliquot.core.planner.vgpu.scheduler import changes_scheduler
@@ -137,7 +138,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
         return [SetFunctions(gpu=self.pci, count=self.goal.functions, reason=why)]
 
     def set_mixed_size(self, on: bool) -> list[Action]:
-        if not self.mixed_size or self.goal.mixed_size != on:
+        if not self.mixed_size or (self.goal.mixed_size and not self.goal.mig) != on:
             return []
         requested = self.task.desired.mixed_size
         why = (
@@ -154,6 +155,17 @@ class GpuTransition(msgspec.Struct, frozen=True):
             return []
         why = self.task.requested_by if self.task.desired.scheduler is not None else "as before"
         return [SetScheduler(gpu=self.pci, scheduler=self.goal.scheduler, reason=why)]
+
+    def switch_instances(self, gone: Sequence[Action], new: Sequence[Action]) -> list[Action]:
+        """Set mixed-size mode of the GPU instances that stay or will be created, where it differs."""
+        mode = instance_mode(self.task, self.goal)
+        destroyed = {a.instance for a in gone if isinstance(a, Destroy)}
+        stay = [] if self.wipes else [i for i in self.task.gpu.instances if i.id not in destroyed]
+        have = {i.mixed_size for i in stay} | {False for a in new if isinstance(a, Create)}
+        if not self.goal.mig or mode is None or have <= {mode}:
+            return []
+        why = self.task.requested_by if self.task.desired.mixed_size is not None else "as before"
+        return [SetMixedSize(gpu=self.pci, on=mode, reason=why)]
 
     def instance_placements(self, new: Sequence[Action]) -> dict[int, str]:
         """Return the placements of GPU instances that stay or will be created, by GPU instance id."""
@@ -176,7 +188,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
                 type_id=c.item.type.id or 0,
                 type=c.item.type.name,
                 uuid=c.uuid,
-                placement=c.placement if self.goal.mixed_size else None,
+                placement=c.placement if self.goal.mixed_size and not self.goal.mig else None,
                 parameters=present.get(c.uuid, "") if c.item.request.parameters is None else c.item.request.parameters,
                 instance=placements.get(c.placement) if self.goal.mig and c.placement is not None else None,
                 reason=f"{self.task.requested_by}, as before the reboot"
@@ -201,9 +213,11 @@ def find_transition(task: Task, goal: Goal) -> GpuTransition:
     needs_reset = task.family is not None and task.family.mode.change_needs_gpu_reset
     off = now > 0 and (goal.functions != now or (mode and (not goal.mig or needs_reset)))
     on = goal.functions > 0 and (off or now == 0)
-    remains_mixed = mixed_now(task) and not (off or on)
+    # GPU instances have the mode one by one: ``switch_instances``.
+    remains_mixed = mixed_now(task) and not (off or on or mig.enabled)
+    mixed_size = (goal.mixed_size and not goal.mig) != remains_mixed
     scheduler = changes_scheduler(task, goal, wiped=off or on or mode)
-    return GpuTransition(task, goal, off, on, mode, goal.mixed_size != remains_mixed, scheduler)
+    return GpuTransition(task, goal, off, on, mode, mixed_size, scheduler)
 
 
 def nearest_around_held(task: Task, goal: Goal, held: Sequence[Vgpu]) -> Types:

@@ -12,9 +12,9 @@ from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.function_assignment import usable_functions, uses_physical_function
 from aliquot.core.planner.vgpu.mig_backed_search import instance_ids_by_vgpu
+from aliquot.core.planner.vgpu.mixed_instances import instance_policy
 from aliquot.core.planner.vgpu.placement_policies import (
     EqualSizePolicy,
-    MigBackedPolicy,
     MixedSizePolicy,
     PlacedVgpu,
     PlacementPolicy,
@@ -101,10 +101,11 @@ class _TypeEvaluator:
             instances = instance_ids_by_vgpu(gpu, table, family)
             placements = [instances.get(n) for n in range(len(gpu.vgpus))]
             self.profiles = {name: p.id for name, p in family.by_name.items()}
-            policy = MigBackedPolicy(table, [(i.id, i.profile_id) for i in gpu.instances], self.profiles)
-        known = [(table.by_id.get(v.type_id), s) for v, s in zip(gpu.vgpus, placements, strict=True)]
+            profiles_by_id = [(i.id, i.profile_id) for i in gpu.instances]
+            policy = instance_policy(table, profiles_by_id, self.profiles, mixed=bool(gpu.instances_mixed))
+        known = [(table.by_id.get(v.type_id), s, v.placement) for v, s in zip(gpu.vgpus, placements, strict=True)]
         return policy, policy.initial_state(
-            [PlacedVgpu(each, placement) for each, placement in known if each is not None]
+            [PlacedVgpu(each, placement, inside) for each, placement, inside in known if each is not None]
         )
 
     def answer(self, vgpu_type: VgpuType) -> TypeAnswer:

@@ -59,11 +59,10 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
         want, have = ("on", "off") if desired_gpu.functions else ("off", "on")
         text = f"its virtual functions are {have}, but should be {want}"
         out.append(Drift.on(gpu.pci, "functions", text, want, have))
-    if (
-        desired_gpu.mixed_size is not None
-        and virtual.mixed_size is not None
-        and desired_gpu.mixed_size != virtual.mixed_size
-    ):
+    known, mixed_size = virtual.mixed_size is not None, virtual.mixed_size
+    if gpu.mig.enabled and gpu.instances:
+        known, mixed_size = True, gpu.instances_mixed
+    if desired_gpu.mixed_size is not None and known and desired_gpu.mixed_size != mixed_size:
         want, have = ("on", "off") if desired_gpu.mixed_size else ("off", "on")
         text = f"mixed-size mode is {have}, but should be {want}"
         out.append(Drift.on(gpu.pci, "mixed-size", text, want, have))

@@ -24,6 +24,7 @@ from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import usable_functions, uses_physical_function
 from aliquot.core.planner.vgpu.matching import WantedVgpu
 from aliquot.core.planner.vgpu.mig_backed_search import VgpuSearch
+from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
 from aliquot.core.planner.vgpu.naming import plan_command
 from aliquot.core.planner.vgpu.placement_policies import (
     EqualSizePolicy,
@@ -174,7 +175,7 @@ def _mixed(task: Task, mig: bool, functions: int) -> bool | Blocker:
         without = plan_command(task.gpu, rules.counts_by_name(task.types)) if mig and task.items else None
         return blocking.refused(task.gpu, refusal, without)
     off = task.desired.mixed_size is False or policy_of(task.desired.scheduler or "") == FIXED
-    if off or mig or not functions or not mixed_now(task):
+    if off or mig != task.gpu.mig.enabled or not functions or not mixed_now(task):
         return False
     return not task.items or fits_empty(task, task.types, mixed=True)
 
@@ -199,10 +200,17 @@ def mixed_now(task: Task) -> bool:
 
     If unknown, it is inferred from its vGPUs: they have placements, or two sizes.
     """
+    if task.gpu.mig.enabled:
+        return bool(task.gpu.instances_mixed)
     if task.virtual.mixed_size is not None:
         return task.virtual.mixed_size
     known = [task.table.by_id[v.type_id].fb_mib for v in task.gpu.vgpus if task.table and v.type_id in task.table.by_id]
-    return not task.gpu.mig.enabled and (len(set(known)) > 1 or any(v.placement is not None for v in task.gpu.vgpus))
+    return len(set(known)) > 1 or any(v.placement is not None for v in task.gpu.vgpus)
+
+
+def instance_mode(task: Task, goal: Goal) -> bool | None:
+    """Return the mixed-size mode that GPU instances must have. None leaves each as it is."""
+    return True if goal.mig and goal.mixed_size else task.desired.mixed_size
 
 
 def gpu_at_goal(task: Task, goal: Goal) -> Gpu:
@@ -233,7 +241,7 @@ def fits_empty(task: Task, types: Types, *, mixed: bool) -> bool:
     if next(rules.refusals(task.table, types, mixed=mixed), None) is not None:
         return False
     if any(each.mig_backed for each, _ in types):
-        return _layout_exists(task, types)
+        return _layout_exists(task, types, mixed)
     policy = placement_policy(task, mixed)
     return end_state(policy, _unplaced(types), ()) is not None
 
@@ -244,10 +252,16 @@ def _unplaced(types: Types) -> list[WantedVgpu]:
     return [WantedVgpu(DesiredVgpu(each.id or 0, each.name), each) for each, n in types for _ in range(n)]
 
 
-def needed_instances(task: Task, types: Types) -> dict[int, int]:
-    """Return the GPU instances that MIG-backed vGPUs need, by profile id. Each size needs its own instances."""
+def needed_instances(task: Task, types: Types, mixed: bool) -> dict[int, int]:
+    """Return the GPU instances that MIG-backed vGPUs need, by profile id.
+
+    Each size needs its own instances, but not in mixed-size mode.
+    """
     assert task.family is not None
+    assert task.table is not None
     profiles = {name: p.id for name, p in task.family.by_name.items()}
+    if mixed:
+        return fewest_instances(task.table, types, profiles)
     wanted: dict[tuple[int, int, int], int] = {}
     for each, n in types:
         key = (profile_of(each, profiles) or 0, each.fb_mib, max(1, each.per_instance))
@@ -258,10 +272,10 @@ def needed_instances(task: Task, types: Types) -> dict[int, int]:
     return out
 
 
-def _layout_exists(task: Task, types: Types) -> bool:
+def _layout_exists(task: Task, types: Types, mixed: bool) -> bool:
     if task.family is None:
         return False
-    counts = needed_instances(task, types)
+    counts = needed_instances(task, types, mixed)
     if next(refusals(task.placement_table, counts), None) is not None:
         return False
     return next(pack.arrangements(task.placement_table, counts), None) is not None
@@ -306,7 +320,7 @@ def worth_proposing(task: Task, nearest: Types) -> bool:
 def _placement_refusal(task: Task, goal: Goal) -> RuleRefusal | None:
     """Check whether the driver's choices lead to a placement of all types, which are legal together."""
     if goal.mig:
-        return _instance_refusal(task)
+        return _instance_refusal(task, goal)
     policy = placement_policy(task, goal.mixed_size)
     if end_state(policy, task.items, ()) is not None:
         return None
@@ -316,7 +330,7 @@ def _placement_refusal(task: Task, goal: Goal) -> RuleRefusal | None:
     return RuleRefusal("MIXED_SIZE", "each size has a placement, but no order of creation gives all of them one")
 
 
-def _instance_refusal(task: Task) -> RuleRefusal | None:
+def _instance_refusal(task: Task, goal: Goal) -> RuleRefusal | None:
     assert task.table is not None
     instances: tuple[DesiredInstance, ...] | None = task.desired.instances
     if instances is None:
@@ -327,7 +341,8 @@ def _instance_refusal(task: Task) -> RuleRefusal | None:
         text = blocked.request_text(task.placement_table, instances)
         return RuleRefusal("NO_INSTANCE", f"they need the GPU instances {text}, which do not fit together: {why}")
     empty = msgspec.structs.replace(task.gpu, instances=(), vgpus=())
-    if VgpuSearch(task.placement_table, empty, instances, task.table, task.items).find_target() is None:
+    mode = instance_mode(task, goal)
+    if VgpuSearch(task.placement_table, empty, instances, task.table, task.items, mode).find_target() is None:
         text = blocked.request_text(task.placement_table, instances)
         return RuleRefusal("NO_INSTANCE", f"the GPU instances {text} have no space for them")
     return None

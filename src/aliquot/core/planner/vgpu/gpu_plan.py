@@ -134,6 +134,7 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
     if mode.reboot:
         return GpuPlan((*before, *mode.actions), 0, (), True, mode.notes)
     after = [*transition.enable_functions(), *transition.set_scheduler(), *transition.set_mixed_size(on=True), *new]
+    after += transition.switch_instances(gone, new)
     after += [*transition.create_vgpus(assignments, transition.instance_placements(new)), *transition.bind_functions()]
     count = instances.unchanged + len(retained)
     return GpuPlan((*before, *mode.actions, *after), count, (), False, mode.notes + instances.notes)

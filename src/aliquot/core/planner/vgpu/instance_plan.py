@@ -15,10 +15,10 @@ from aliquot.core.planner.gpu_plan import GpuPlan
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu import blockers as blocking
 from aliquot.core.planner.vgpu.actions import GpuTransition, nearest_around_held
-from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, placement_policy, wanted_instances
+from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, instance_mode, placement_policy, wanted_instances
 from aliquot.core.planner.vgpu.matching import PresentVgpu, VgpuTarget
 from aliquot.core.planner.vgpu.mig_backed_search import VgpuSearch, present_vgpus, without_idle_vgpus
-from aliquot.core.planner.vgpu.placement_policies import MigBackedPolicy
+from aliquot.core.planner.vgpu.mixed_instances import instance_policy
 from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
 
 replace = msgspec.structs.replace
@@ -44,16 +44,15 @@ def plan_instances(transition: GpuTransition) -> tuple[GpuPlan, VgpuTarget | Non
             task, gpu_plan.MIG_DISABLED_REASON if transition.mode else "a change of virtual functions removes it"
         )
         wanted = wanted_instances(task.desired.instances, task.gpu)
-        found, vgpus = _plan_with_mig(
-            replace(task, gpu=_emptied(task.gpu), desired=replace(task.desired, instances=wanted))
-        )
+        emptied = replace(task, gpu=_emptied(task.gpu), desired=replace(task.desired, instances=wanted))
+        found, vgpus = _plan_with_mig(emptied, goal)
         lost = GpuPlan(blockers=instance_plan.blockers or found.blockers)
         if lost.blockers or vgpus is None:
             return lost, None
         return replace(found, actions=(*instance_plan.actions, *found.actions)), VgpuTarget(
             (), everything, vgpus.to_create
         )
-    return _plan_with_mig(task)
+    return _plan_with_mig(task, goal)
 
 
 def _target_without_mig(transition: GpuTransition, everything: tuple[PresentVgpu, ...]) -> VgpuTarget | None:
@@ -81,7 +80,7 @@ def _emptied(gpu: Gpu) -> Gpu:
     return replace(gpu, instances=(), vgpus=())
 
 
-def _plan_with_mig(task: Task) -> tuple[GpuPlan, VgpuTarget | None]:
+def _plan_with_mig(task: Task, goal: Goal) -> tuple[GpuPlan, VgpuTarget | None]:
     """Plan GPU instances and the vGPUs in them, in MIG mode that is enabled (or becomes so, on an empty GPU)."""
     assert task.family is not None
     present = (
@@ -93,9 +92,11 @@ def _plan_with_mig(task: Task) -> tuple[GpuPlan, VgpuTarget | None]:
     if task.desired.vgpus is None:
         search: target.TargetSearch = target.TargetSearch(task.placement_table, task.gpu, instances or ())
     elif task.table is None or instances is None:
-        return _plan_unchanged_instances(task, present)
+        return _plan_unchanged_instances(task, goal, present)
     else:
-        search = VgpuSearch(task.placement_table, task.gpu, instances, task.table, task.items)
+        search = VgpuSearch(
+            task.placement_table, task.gpu, instances, task.table, task.items, instance_mode(task, goal)
+        )
     if instances is None:
         return GpuPlan(unchanged=len(task.gpu.instances)), VgpuTarget(tuple(present), (), ())
     blocker = blocked.infeasible(task.placement_table, task.gpu, instances) if instances else None
@@ -119,17 +120,23 @@ def _plan_with_mig(task: Task) -> tuple[GpuPlan, VgpuTarget | None]:
     return gpu_plan.change_instances(search, instances, "", task.requested_by, task.policy), vgpus
 
 
-def _plan_unchanged_instances(task: Task, present: Sequence[PresentVgpu]) -> tuple[GpuPlan, VgpuTarget | None]:
+def _plan_unchanged_instances(
+    task: Task, goal: Goal, present: Sequence[PresentVgpu]
+) -> tuple[GpuPlan, VgpuTarget | None]:
     """Plan vGPUs in GPU instances that stay as they are."""
     assert task.family is not None
     if task.table is None:
         return GpuPlan(unchanged=len(task.gpu.instances)), VgpuTarget((), tuple(present), ())
     profiles = {name: p.id for name, p in task.family.by_name.items()}
-    policy = MigBackedPolicy(task.table, [(i.id, i.profile_id) for i in task.gpu.instances], profiles)
-    found = find_vgpu_target(policy, task.items, present)
+    profiles_by_id, mode = [(i.id, i.profile_id) for i in task.gpu.instances], instance_mode(task, goal)
+    switched = {i.id for i in task.gpu.instances if mode not in (None, i.mixed_size)}
+    lost = tuple(h for h in present if h.placement in switched)
+    policy = instance_policy(task.table, profiles_by_id, profiles, mixed=bool(mode))
+    found = find_vgpu_target(policy, task.items, [h for h in present if h not in lost])
     if found is None:
         return GpuPlan(blockers=(_capacity_blocker(task),)), None
-    return GpuPlan(unchanged=len(task.gpu.instances)), found
+    unchanged = GpuPlan(unchanged=len(task.gpu.instances))
+    return unchanged, VgpuTarget(found.retained, (*lost, *found.to_destroy), found.to_create)
 
 
 def _capacity_blocker(task: Task) -> Blocker:

@@ -14,7 +14,8 @@ from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner import target_state as target
 from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable
 from aliquot.core.planner.vgpu.matching import PresentVgpu, VgpuTarget, WantedVgpu
-from aliquot.core.planner.vgpu.placement_policies import MigBackedPolicy, profile_of
+from aliquot.core.planner.vgpu.mixed_instances import instance_policy
+from aliquot.core.planner.vgpu.placement_policies import profile_of
 from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
 
 
@@ -74,10 +75,15 @@ class VgpuSearch(target.TargetSearch):
         requests: Sequence[DesiredInstance],
         table: VgpuTable,
         items: Sequence[WantedVgpu],
+        mixed_size: bool | None = None,
     ) -> None:
+        """Search for ``requests`` and ``items``. ``mixed_size`` is the mode that all GPU instances must have: vGPUs in
+        one that must change do not stay. None leaves each as it is.
+        """
         super().__init__(placement_table, without_idle_vgpus(gpu), requests)
         self.table = table
         self.items = items
+        self.mixed_size = mixed_size
         self.vgpus = present_vgpus(gpu, table, placement_table.family)
         self._profiles = {name: p.id for name, p in placement_table.family.by_name.items()}
         self._vgpu_targets: dict[frozenset[PlacedInstance], VgpuTarget | None] = {}
@@ -99,8 +105,10 @@ class VgpuSearch(target.TargetSearch):
         key = frozenset(arrangement)
         if key not in self._vgpu_targets:
             ids = self.ids(arrangement)
-            policy = MigBackedPolicy(self.table, [(n, place[0]) for place, n in ids.items()], self._profiles)
-            stays = set(ids.values()) & {i.id for k, i in self.present.items() if k in key}
+            profiles_by_id = [(n, place[0]) for place, n in ids.items()]
+            policy = instance_policy(self.table, profiles_by_id, self._profiles, mixed=bool(self.mixed_size))
+            as_wanted = {i.id for k, i in self.present.items() if k in key and self.mixed_size in (None, i.mixed_size)}
+            stays = set(ids.values()) & as_wanted
             lost = [h for h in self.vgpus if h.placement not in stays]
             found = find_vgpu_target(policy, self.items, [h for h in self.vgpus if h.placement in stays])
             self._vgpu_targets[key] = found and VgpuTarget(found.retained, (*lost, *found.to_destroy), found.to_create)

@@ -33,6 +33,8 @@ class PlacedVgpu(NamedTuple):
 
     type: VgpuType
     placement: VgpuPlacement
+    inside: int | None = None
+    """Placement id in its GPU instance in mixed-size mode."""
 
 
 class PlacementPolicy(Protocol):

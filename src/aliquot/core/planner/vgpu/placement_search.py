@@ -34,7 +34,9 @@ def find_vgpu_target(
     matches = VgpuMatches(items, places=False)
     failed: set[State] = set()
     for retained, missing in _choices(policy, matches, present):
-        state = policy.initial_state([PlacedVgpu(h.type, h.placement) for h in retained if h.type is not None])
+        state = policy.initial_state(
+            [PlacedVgpu(h.type, h.placement, h.vgpu.placement) for h in retained if h.type is not None]
+        )
         # The state determines what is missing of each kind.
         found = None if state in failed else find_order(policy, state, missing)
         failed.add(state)
@@ -78,8 +80,8 @@ def find_order(
     return rest(state, tuple(len(g) for g in groups))
 
 
-Group = tuple[MatchKey, VgpuPlacement, bool]
-"""vGPUs that are alike: match key, placement, whether they are held."""
+Group = tuple[MatchKey, VgpuPlacement, bool, int | None]
+"""vGPUs that are alike: match key, placement, whether they are held, placement in the GPU instance."""
 
 
 def _choices(
@@ -91,7 +93,8 @@ def _choices(
     """
     groups: dict[Group, list[PresentVgpu]] = {}
     for each in sorted(present, key=lambda h: -1 if h.placement is None else h.placement):
-        groups.setdefault((matches.match_key(each), each.placement, each.vgpu.held), []).append(each)
+        key = matches.match_key(each), each.placement, each.vgpu.held, each.vgpu.placement
+        groups.setdefault(key, []).append(each)
     options = _RetainOptions(policy, matches, groups)
     held = sum(len(m) for n, m in groups.items() if n[2])
     least = sum(matches.surplus(present).values())
@@ -133,12 +136,12 @@ class _RetainOptions:
         if index == len(self.names):
             yield ()
             return
-        match_key, placement, is_held = self.names[index]
+        match_key, placement, is_held, inside = self.names[index]
         size = len(self.members[index])
         for keep in range(min(size, wanted.get(match_key, 0)), -1, -1):
             after = (
                 *retained,
-                *(PlacedVgpu(h.type, placement) for h in self.members[index][:keep] if h.type is not None),
+                *(PlacedVgpu(h.type, placement, inside) for h in self.members[index][:keep] if h.type is not None),
             )
             if keep and self.missing and self.policy.cannot_fit(self.policy.initial_state(after), self.missing):
                 continue

@@ -89,8 +89,9 @@ def mixed_size(table: VgpuTable, types: Types, mixed: bool) -> RuleRefusal | Non
     """Limit each size to its placements in mixed-size mode, which are mostly fewer than in equal-size mode."""
     if not mixed:
         return None
-    if (refusal := no_mixed_size(table, any(t.mig_backed for t, _ in types))) is not None:
-        return refusal
+    backed = any(t.mig_backed for t, _ in types)
+    if (refusal := no_mixed_size(table, backed)) is not None or backed:
+        return refusal  # GPU instances limit MIG-backed vGPUs, not the GPU
     for each, n in types:
         if n > len(each.mixed):
             mode = "in mixed-size mode"
@@ -109,15 +110,9 @@ def no_mixed_size(table: VgpuTable, mig: bool) -> RuleRefusal | None:
     not support mixed-size mode" for each board. The page "Heterogeneous vGPU" names Volta and later, but no board.
     """
     why = ""
-    if mig and any(t.per_instance > 1 for t in table.types):
-        # nvmlGpuInstanceSetVgpuHeterogeneousMode, on chips that time-slice inside GPU instances.
-        why = (
-            "with MIG mode enabled, mixed-size mode is set per GPU instance, which aliquot does not support: without "
-            "it each size gets GPU instances of its own"
-        )
-    elif mig:
+    if mig and not any(t.per_instance > 1 for t in table.types):
         why = f"{table.name} has no mixed-size mode with MIG mode enabled: a GPU instance has one vGPU"
-    elif not table.mixed_size or not table.sriov:
+    elif not mig and not (table.mixed_size and table.sriov):
         why = f"{table.name} has no mixed-size mode, by NVIDIA's table of its vGPU types"
     return RuleRefusal("MIXED_SIZE", why) if why else None
 

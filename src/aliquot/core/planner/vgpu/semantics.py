@@ -22,9 +22,9 @@ from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, policy_of
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.mig_backed_search import instance_ids_by_vgpu
+from aliquot.core.planner.vgpu.mixed_instances import instance_policy
 from aliquot.core.planner.vgpu.placement_policies import (
     EqualSizePolicy,
-    MigBackedPolicy,
     MixedSizePolicy,
     PlacedVgpu,
     PlacementPolicy,
@@ -86,6 +86,11 @@ def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
 
 def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, on: bool) -> Gpu:
     table = inventory.vgpu_table(gpu)
+    if gpu.mig.enabled and table is not None and any(t.per_instance > 1 for t in table.types):
+        switched = {i.id for i in gpu.instances if i.mixed_size != on}
+        if any(v.gpu_instance in switched for v in gpu.vgpus):
+            raise StepRefusedError("IN_USE: vGPUs exist")
+        return replace(gpu, instances=tuple(replace(i, mixed_size=on) for i in gpu.instances))
     if not virtual.enabled or gpu.mig.enabled or table is None or not table.mixed_size:
         raise StepRefusedError("MIXED_SIZE: the GPU does not have this mode now")
     if gpu.vgpus:
@@ -151,11 +156,12 @@ def _driver_placement(inventory: Inventory, gpu: Gpu, table: VgpuTable, vgpu_typ
         instance_ids = instance_ids_by_vgpu(gpu, table, family)
         placements = [instance_ids.get(n) for n in range(len(gpu.vgpus))]
         profiles = {name: p.id for name, p in family.by_name.items()}
-        policy = MigBackedPolicy(table, [(i.id, i.profile_id) for i in gpu.instances], profiles)
+        profiles_by_id = [(i.id, i.profile_id) for i in gpu.instances]
+        policy = instance_policy(table, profiles_by_id, profiles, mixed=bool(gpu.instances_mixed))
     else:
         policy = MixedSizePolicy(table) if gpu.virtual.mixed_size else EqualSizePolicy()
     placed = [
-        PlacedVgpu(table.by_id[v.type_id], s)
+        PlacedVgpu(table.by_id[v.type_id], s, v.placement)
         for v, s in zip(gpu.vgpus, placements, strict=True)
         if v.type_id in table.by_id
     ]

@@ -73,13 +73,7 @@ def test_sizes_counts_and_modes() -> None:
 
 
 def test_a_refusal_of_mixed_sizes_claims_no_more_than_is_known() -> None:
-    # Chips that time-slice inside GPU instances have the mode for each instance. NVIDIA denies it to boards of Turing.
-    pro = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
-    made = factory.vgpus(pro, {"DC-1-12Q": 1, "DC-1-6Q": 2})
-    refused = blocker(asked(factory.gpu(pro), replace(BARE, vgpus=made, mixed_size=True)))
-    assert "set per GPU instance" in refused.message
-    step = (refused.next_step or "").replace("NVIDIA RTX Pro 6000 Blackwell ", "")
-    assert step == f'aliquot plan --gpu {factory.PCI} --vgpu "DC-1-12Q,DC-1-6Q*2"', "the same without the mode"
+    # By NVIDIA's tables of vGPU types, no board of Volta or Turing has the mode.
     both = factory.vgpus(T4, {"8Q": 1, "4Q": 2})
     refused = blocker(asked(factory.gpu(T4), replace(BARE, vgpus=both, mixed_size=True)))
     assert refused.rule == "MIXED_SIZE"

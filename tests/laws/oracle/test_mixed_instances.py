@@ -1,0 +1,146 @@
+"""Mixed-size vGPUs in GPU instances: every mix that the driver's raw rules reach, and no other, is planned."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations_with_replacement
+
+import pytest
+
+import support.vgpufactory as factory
+from aliquot.core.config.select.command_line import adhoc
+from aliquot.core.model.actions import Create, CreateVgpu, DestroyVgpu, SetMixedSize
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import make_restore_point
+from aliquot.core.planner.semantics import step
+from aliquot.core.planner.verify import verify
+from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
+from system.sim.vgpu_oracle import table
+
+PRO = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+FILE = "rtx-pro-6000-blackwell-server-edition"
+QUARTER, HALF, FULL = 47, 35, 32
+
+
+def rows(profile: int) -> dict[int, int]:
+    """Return the largest number of vGPUs in one GPU instance by their size in GiB, from the reviewed file."""
+    found = [r for r in table(FILE)["types"] if r["kind"] == "mig-backed" and r["mig"]["gi_profile_id"] == profile]
+    return {r["fb_mib"] // 1024: r["mig"]["max_per_gi"] for r in found}
+
+
+@cache
+def reachable(profile: int, instances: int, sizes: tuple[int, ...] = ()) -> frozenset[tuple[int, ...]]:
+    """Return every mix of sizes that some order of creations reaches, by trying each order of single creations."""
+    region = max(rows(profile))
+    most = {size: count for size, count in rows(profile).items() if not sizes or size in sizes}
+    start = tuple(frozenset[int]() for _ in range(instances))
+    todo: list[tuple[tuple[int, ...], tuple[frozenset[int], ...]]] = [((), start)]
+    seen, mixes = set(), set()
+    while todo:
+        mix, taken = todo.pop()
+        if (mix, taken) in seen:
+            continue
+        seen.add((mix, taken))
+        mixes.add(mix)
+        for size, count in most.items():
+            choices = [(gi, region * n // count) for gi in range(instances) for n in range(count)]
+            cells = [(gi, frozenset(range(at, at + size))) for gi, at in choices]
+            free = next(((gi, c) for gi, c in cells if not c & taken[gi]), None)
+            if free is not None:
+                after = tuple(t | free[1] if n == free[0] else t for n, t in enumerate(taken))
+                todo.append((tuple(sorted((*mix, size))), after))
+    return frozenset(mixes)
+
+
+def planned(profile: int, mix: tuple[int, ...]) -> int:
+    """Return the number of GPU instances that the planner needs for a mix."""
+    types = {t.size_gib: t for t in factory.table(PRO).types if t.profile_id == profile and t.id is not None}
+    counts = [(types[size], mix.count(size)) for size in dict.fromkeys(mix)]
+    return fewest_instances(factory.table(PRO), counts, {})[profile]
+
+
+@pytest.mark.parametrize("profile", [QUARTER, HALF, FULL])
+def test_one_gpu_instance_holds_exactly_what_the_driver_reaches(profile: int) -> None:
+    sizes, region = sorted(rows(profile)), max(rows(profile))
+    mixes = {m for n in range(1, 1 + region // sizes[0]) for m in combinations_with_replacement(sizes, n)}
+    fitting = {m for m in mixes if sum(m) <= region}
+    assert {m for m in fitting if planned(profile, m) == 1} == reachable(profile, 1) - {()}
+
+
+def test_two_gpu_instances_hold_what_the_driver_reaches() -> None:
+    sizes = (6, 8, 12, 24)
+    mixes = [m for n in range(1, 9) for m in combinations_with_replacement(sizes, n) if sum(m) <= 48]
+    assert {m for m in mixes if planned(QUARTER, m) <= 2} == reachable(QUARTER, 2, sizes) - {()}
+
+
+def test_a_mix_saves_a_gpu_instance_per_size() -> None:
+    of = factory.gpu(PRO, mig=True)
+    counts = {"DC-1-12Q": 1, "DC-1-6Q": 2}
+    assert [created(of, counts, mixed) for mixed in (False, True)] == [2, 1]
+
+
+def test_vgpus_stay_beside_new_ones_of_another_size() -> None:
+    of = after(factory.gpu(PRO, mig=True), plan_of(factory.gpu(PRO, mig=True), {"DC-1-12Q": 1}, True))
+    assert of.instances_mixed
+    grown = plan_of(of, {"DC-1-12Q": 1, "DC-1-6Q": 1, "DC-1-4Q": 1}, True)
+    assert [type(a) for a in grown.actions] == [CreateVgpu, CreateVgpu], "in the same GPU instance"
+    assert {v.gpu_instance for v in after(of, grown).vgpus} == {of.instances[0].id}
+    assert plan_of(after(of, grown), {"DC-1-12Q": 1, "DC-1-6Q": 1, "DC-1-4Q": 1}, True).actions == ()
+
+
+def test_the_placement_inside_decides_whether_a_vgpu_can_stay() -> None:
+    of = after(factory.gpu(PRO, mig=True), plan_of(factory.gpu(PRO, mig=True), {"DC-1-6Q": 1}, True))
+    counts = {"DC-1-6Q": 1, "DC-1-8Q": 2}
+    found = []
+    for place in (0, 6):  # 8 GiB have the placements 0, 8 and 16: two of them are covered by 6 GiB at 6
+        here = factory.replace(of, vgpus=(factory.replace(of.vgpus[0], placement=place),))
+        change = plan_of(here, counts, True)
+        assert (change.blockers, sum(isinstance(a, Create) for a in change.actions)) == ((), 0)
+        found.append(sum(isinstance(a, DestroyVgpu) for a in change.actions))
+    assert found == [0, 1]
+
+
+def test_a_held_vgpu_keeps_its_gpu_instance_in_equal_size_mode() -> None:
+    of = after(factory.gpu(PRO, mig=True), plan_of(factory.gpu(PRO, mig=True), {"DC-1-12Q": 1}, False))
+    held = factory.replace(of, vgpus=(factory.replace(of.vgpus[0], holders=(factory.VM,)),))
+    assert [b.rule for b in plan_of(held, {"DC-1-12Q": 1, "DC-1-6Q": 1}, True).blockers] == ["HELD"]
+    switched = plan_of(of, {"DC-1-12Q": 1, "DC-1-6Q": 1}, True)
+    assert [type(a) for a in switched.actions] == [DestroyVgpu, SetMixedSize, CreateVgpu, CreateVgpu]
+
+
+def test_verify_and_undo_know_the_mode_of_gpu_instances() -> None:
+    of = after(factory.gpu(PRO, mig=True), plan_of(factory.gpu(PRO, mig=True), {"DC-1-12Q": 1}, False))
+    request = requested(of, {"DC-1-12Q": 1}, True)
+    assert [d.kind for d in verify(factory.node(of), request)] == ["mixed-size"]
+    back = make_restore_point(factory.node(of), [of.pci])
+    mixed = after(of, plan(factory.node(of), request))
+    assert verify(factory.node(mixed), request) == ()
+    undone = after(mixed, plan(factory.node(mixed), back))
+    assert not undone.instances_mixed
+    assert verify(factory.node(undone), back) == ()
+
+
+def requested(of: Gpu, counts: dict[str, int], mixed: bool) -> Desired:
+    """Return the desired state that a command line requests, with the GPU instances that the vGPUs need."""
+    types = ",".join(f"{name}*{n}" for name, n in counts.items())
+    return adhoc(["0"], [], factory.node(of), vgpu=[types], mixed_size=mixed)
+
+
+def plan_of(of: Gpu, counts: dict[str, int], mixed: bool) -> Plan:
+    return plan(factory.node(of), requested(of, counts, mixed))
+
+
+def created(of: Gpu, counts: dict[str, int], mixed: bool) -> int:
+    return sum(isinstance(a, Create) for a in plan_of(of, counts, mixed).actions)
+
+
+def after(of: Gpu, wanted: Plan) -> Gpu:
+    """Return the GPU after a plan that is not blocked."""
+    assert wanted.blockers == ()
+    node = factory.node(of)
+    for action in wanted.actions:
+        node = step(node, action)
+    return node.gpus[0]
