@@ -27,6 +27,7 @@ OBJECTS = (f"{_UNITS}/harvester",)
 LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
 PERIPHERALS = f"{HARVESTER}/peripherals"
 PERIPHERAL_OBJECTS = (f"{_UNITS}/harvester/peripherals",)
+VM_SLOTS = (f"{_UNITS}/harvester/test_boards_without_sriov.py",)
 ADDON = ("tests/laws/property/test_harvester_addon.py",)
 ADMISSION = (f"{_UNITS}/harvester/admission", f"{_UNITS}/kubevirt/admission")
 BINDING = ("tests/contract/test_nvml.py",)
@@ -224,6 +225,20 @@ MUTANTS = {
         "is_tracked_by(physical_gpu, found, vgpu) or found",
         "True or found",
         VGPUS,
+    ),
+    "vm-slot-uuid": Mutant(
+        "boards without SR-IOV: an mdev gets another UUID than its slot's, so that its object does not find it",
+        f"{HARVESTER}/vgpu_assignment.py",
+        "uuid_before or slot_uuid(physical_gpu.gpu, address)",
+        "uuid_before",
+        VM_SLOTS,
+    ),
+    "vm-slot-lost": Mutant(
+        "boards without SR-IOV: another program's mdev takes the slot of a vGPU that a reboot destroyed",
+        f"{HARVESTER}/vgpu_slots.py",
+        "sorted(free, key=lambda address: address in lost)",
+        "sorted(free, key=lambda address: address not in lost)",
+        VM_SLOTS,
     ),
     "vm-adoption": Mutant(
         "adoption: a new VGPUDevice of a function that carries a vGPU requests none, as pcidevices' does",
@@ -536,8 +551,8 @@ MUTANTS = {
     "vm-withdrawn": Mutant(
         "device plugin: a vGPU that is being disabled is still given to machines",
         f"{HARVESTER}/device_offer.py",
-        "or not _is_settled(vgpu_object)\n",
-        "\n",
+        "or not _is_settled(vgpu_object) ",
+        "",
         OBJECTS,
     ),
     "usb-unplugged": Mutant(

@@ -123,13 +123,15 @@ def test_a_gpu_could_not_be_enabled_after_its_passthrough_had_ended(tmp_path: Pa
 
 @pytest.mark.parametrize("board", ["t4:mdev", "t4"])
 def test_a_t4_was_not_shown(tmp_path: Path, board: str) -> None:
-    """harvester/harvester#6973, #6179, #8059: boards without SR-IOV have no SRIOVGPUDevice in Harvester's kinds, nor
-    here. They are shown as PCIDevices and can be passed through.
+    """harvester/harvester#6973, #6179, #8059: Harvester has no SRIOVGPUDevice for boards without SR-IOV. Here they have
+    one, beside the PCIDevice, and vGPUs if a vGPU host driver runs.
     """
     one = One(board, tmp_path, "n1").settle()
-    assert one.store.of("SRIOVGPUDevice") == {}
     shown = [body["status"] for body in one.store.of("PCIDevice").values()]
     assert ["T4" in each["description"] for each in shown] == [True]
+    (name,) = one.store.of("SRIOVGPUDevice")
+    one.kubectl("SRIOVGPUDevice", name, enabled=True)
+    assert len(one.store.of("VGPUDevice")) == (16 if ":mdev" in board else 0)
 
 
 def test_an_h100_had_functions_but_no_vgpu_objects(tmp_path: Path) -> None:

@@ -60,8 +60,11 @@ _SOCKET_MOST = 108
 
 
 def object_name(node: str, address: str) -> str:
-    """Return the name of a function's objects, the same in every kind: ``node-000008004`` for ``0000:08:00.4``."""
-    return f"{node}-{address.replace(':', '').replace('.', '')}"
+    """Return the name of a function's objects, the same in every kind: ``node-000008004`` for ``0000:08:00.4``.
+
+    The slot of a board without virtual functions (``0000:08:00.0/03``) gives ``node-000008000-03``.
+    """
+    return f"{node}-{address.replace(':', '').replace('.', '').replace('/', '-')}"
 
 
 def vgpu_resource(type_name: str) -> str:

@@ -116,11 +116,12 @@ class Reconciler:
         if self._peripherals is not None:
             changed = await self._peripherals.apply(view, self._informers.objects()) or changed
         digests = {d.intent.pci: d.digest for d in due if d.known_result is None}
+        objects = self._informers.objects()
         return RoundResult(
             view=view,
-            objects=self._informers.objects(),
+            objects=objects,
             status=_agent_status(view),
-            driver_needed=driver_needed(view),
+            driver_needed=driver_needed(view, objects),
             plans=tuple(d.plan for d in due),
             changed=changed,
             wait_s=self._next_due_s(view, digests),

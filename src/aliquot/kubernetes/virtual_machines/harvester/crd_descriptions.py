@@ -58,7 +58,8 @@ FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
         "vGPUDevices": "The VGPUDevice objects of these, in the same order.",
     },
     kinds.VGPUDeviceSpec: {
-        "address": _FUNCTION,
+        "address": f"{_FUNCTION} On a board without virtual functions, the GPU's address, a slash and a number: "
+        "0000:3b:00.0/03.",
         "enabled": "Whether it should carry a vGPU. The vGPU is not destroyed while a VM uses it.",
         "nodeName": _NODE,
         "parentGPUDeviceAddress": "The PCI address of the GPU that it belongs to. It cannot change.",

@@ -84,7 +84,7 @@ def _name_rule(address: str) -> JSON:
 
     An object that was misnamed before must still allow the removal of its finalizers.
     """
-    plain = f"self.spec.{address}.replace(':', '').replace('.', '')"
+    plain = f"self.spec.{address}.replace(':', '').replace('.', '').replace('/', '-')"
     return {
         "rule": f"oldSelf.hasValue() || self.metadata.name == self.spec.nodeName + '-' + {plain}",
         "optionalOldSelf": True,

@@ -78,6 +78,8 @@ COLUMNS: dict[type[KubeObject], tuple[tuple[str, str], ...]] = {
 """Header and JSON path. Every column has the type string."""
 
 _ADDRESS: JSON = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "maxLength": 16}
+_PLACE: JSON = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](/[0-9]{2})?$", "maxLength": 19}
+"""A virtual function, or a slot of a board without them."""
 _NODE: JSON = {"pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "maxLength": 253}
 _COUNT: JSON = {"minimum": 0}
 
@@ -85,7 +87,7 @@ FIELD_RULES: dict[type, dict[str, JSON]] = {
     kinds.PCIDeviceClaimSpec: {"address": _ADDRESS, "nodeName": _NODE},
     kinds.SRIOVGPUDeviceSpec: {"address": _ADDRESS, "nodeName": _NODE},
     kinds.VGPUDeviceSpec: {
-        "address": _ADDRESS,
+        "address": _PLACE,
         "nodeName": _NODE,
         "parentGPUDeviceAddress": _ADDRESS,
         "vGPUTypeName": {"maxLength": 128},

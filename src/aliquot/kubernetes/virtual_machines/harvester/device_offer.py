@@ -23,6 +23,8 @@ from aliquot.kubernetes.kinds.harvester_peripherals import QEMU_USER
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.other_functions import busy_peers
 from aliquot.kubernetes.virtual_machines.harvester.peripherals.usb_offer import usb_resources
+from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import vgpu_objects
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import physical_address, vgpus_by_address
 
 VFIO_PCI = "vfio-pci"
 CONTROL = "/dev/vfio/vfio"
@@ -60,7 +62,7 @@ def offer(
     if view.inventory is None:
         vgpus = list(_vgpus_without_driver(view, objects, functions))
     else:
-        vgpus = list(_offered_vgpus(view, objects, view.inventory, groups, unhealthy))
+        vgpus = list(_offered_vgpus(view, objects, groups, unhealthy))
     found = [*vgpus, *_passthrough_functions(view, objects, functions)]
     named: dict[str, list[ResourceDevice]] = {}
     for each in sorted(found, key=lambda one: (one.resource, one.gpu, one.index)):
@@ -87,34 +89,50 @@ def object_names(view: NodeView, objects: Objects) -> dict[str, str]:
         found[vgpu.spec.address] = name
         if "-" in vgpu.status.uuid:  # with vendor-specific VFIO it is the number of the type
             found[vgpu.status.uuid] = name
-    found |= {uuid: names.object_name(view.node, function) for uuid, function in mdev_functions(view.inventory).items()}
+    found |= {
+        vgpu.uuid: names.object_name(view.node, address)
+        for gpu, address, vgpu in _vgpus_with_addresses(view, objects)
+        if not gpu.uses_vendor_vfio
+    }
     return {key: name for key, name in found.items() if key}
 
 
+def _vgpus_with_addresses(view: NodeView, objects: Objects) -> Iterator[tuple[Gpu, str, Vgpu]]:
+    """Yield every vGPU with its GPU and the address that its object has."""
+    functions = {function.address: function for function in view.functions}
+    for gpu in view.inventory.gpus if view.inventory is not None else ():
+        function = functions.get(gpu.pci)
+        if function is not None:
+            by_address = vgpus_by_address(function, gpu, vgpu_objects(view.node, objects, function))
+            yield from ((gpu, address, vgpu) for address, vgpu in by_address.items())
+
+
 def _offered_vgpus(
-    view: NodeView, objects: Objects, inventory: Inventory, groups: Mapping[str, int], unhealthy: frozenset[str]
+    view: NodeView, objects: Objects, groups: Mapping[str, int], unhealthy: frozenset[str]
 ) -> Iterator[_OfferedDevice]:
     functions = {function.address: function for function in view.functions}
-    for gpu in inventory.gpus:
-        order = {f.pci: f.number for f in gpu.virtual.functions} if gpu.virtual is not None else {}
-        for vgpu in gpu.vgpus:
-            vgpu_object = objects.vgpus.get(names.object_name(view.node, vgpu.function))
-            if (
-                vgpu_object is None
-                or not _is_settled(vgpu_object)
-                or not _has_type(vgpu, vgpu_object.status.configured)
-            ):
-                continue
-            function, vendor = functions.get(vgpu.function), gpu.uses_vendor_vfio
-            group = (function.iommu_group if function else None) if vendor else groups.get(vgpu.uuid)
-            yield _offered_vgpu(
-                vgpu_object,
-                vgpu.function if vendor else vgpu.uuid,
-                group=group,
-                index=f"{order.get(vgpu.function, 0):03}",
-                numa=_numa(function, functions.get(gpu.pci)),
-                problem=_device_problem(gpu, vgpu, group, unhealthy),
-            )
+    for gpu, address, vgpu in _vgpus_with_addresses(view, objects):
+        vgpu_object = objects.vgpus.get(names.object_name(view.node, address))
+        if vgpu_object is None or not _is_settled(vgpu_object) or not _has_type(vgpu, vgpu_object.status.configured):
+            continue
+        function, vendor = functions.get(vgpu.function), gpu.uses_vendor_vfio
+        group = (function.iommu_group if function else None) if vendor else groups.get(vgpu.uuid)
+        yield _offered_vgpu(
+            vgpu_object,
+            vgpu.function if vendor else vgpu.uuid,
+            group=group,
+            index=_index(gpu, address),
+            numa=_numa(function, functions.get(gpu.pci)),
+            problem=_device_problem(gpu, vgpu, group, unhealthy),
+        )
+
+
+def _index(gpu: Gpu, address: str) -> str:
+    """Return the position of a vGPU on its GPU, for sorting: the number of its virtual function or slot."""
+    slot = address.rpartition("/")[2] if "/" in address else ""
+    functions = gpu.virtual.functions if gpu.virtual is not None else ()
+    number = int(slot) if slot else next((f.number for f in functions if f.pci == address), 0)
+    return f"{number:03}"
 
 
 def _is_settled(vgpu_object: VGPUDevice) -> bool:
@@ -167,7 +185,7 @@ def _vgpus_without_driver(
     running.
     """
     for vgpu_object in objects.vgpus.values():
-        function = functions.get(vgpu_object.spec.address)
+        function = functions.get(physical_address(vgpu_object.spec.address))
         if function is None or not _is_settled(vgpu_object):
             continue
         device = vgpu_object.status.uuid if "-" in vgpu_object.status.uuid else vgpu_object.spec.address

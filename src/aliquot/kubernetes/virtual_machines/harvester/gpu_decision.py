@@ -76,7 +76,7 @@ def decide(physical_gpu: PhysicalGpu) -> GpuDecision:
         step = f'kubectl patch sriovgpudevice {physical_gpu.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
         text = f"SRIOVGPUDevice {physical_gpu.name} is enabled: a GPU is either shared or passed through"
         return replace(_sharing_decision(physical_gpu), claim=ObjectVerdict("SriovEnabled", text, step))
-    if physical_gpu.function.virtual:
+    if physical_gpu.present:
         first = _sharing_decision(physical_gpu)
         why = first.device or ObjectVerdict("Waiting", "its virtual functions are disabled first")
         return replace(first, claim=why)
@@ -107,7 +107,7 @@ def _passthrough_decision(physical_gpu: PhysicalGpu, on: bool) -> GpuDecision:
 
 def _sharing_decision(physical_gpu: PhysicalGpu) -> GpuDecision:
     """Decide to enable or disable virtual functions."""
-    if physical_gpu.device is None or not (physical_gpu.enabled or physical_gpu.function.virtual):
+    if physical_gpu.device is None or not (physical_gpu.enabled or physical_gpu.present):
         return GpuDecision()
     if physical_gpu.gpu is None:
         return GpuDecision(Intent(physical_gpu.pci, None, physical_gpu.reason, physical_gpu.error))
@@ -159,6 +159,8 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
         else _skipped_layout(physical_gpu, mig_mode)
     )
     on, kept_vgpus = True if functions else None, tuple(vgpus.keep.values())
+    if physical_gpu.slots:
+        on = None  # there is nothing to enable: the driver creates mdevs of the GPU itself
     base = DesiredGpu(
         physical_gpu.pci, mig_mode, None, _source(physical_gpu), kept_vgpus, on, restoring=vgpus.restoring
     )

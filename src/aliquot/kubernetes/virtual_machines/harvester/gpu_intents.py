@@ -24,6 +24,6 @@ def digest(intent: Intent) -> str:
     return hashlib.sha256(encode([intent.pci, intent.desired, intent.applies])).hexdigest()[:16]
 
 
-def driver_needed(view: NodeView) -> bool:
-    """Report whether the node needs the vGPU driver: it has a GPU that supports virtual functions."""
-    return any(function.gpu and function.sriov for function in view.functions)
+def driver_needed(view: NodeView, objects: Objects) -> bool:
+    """Report whether the node needs the vGPU driver: it has a GPU with SR-IOV, or another one that should be shared."""
+    return any(gpu.function.sriov or (gpu.enabled and gpu.slots) for gpu in list_physical_gpus(view, objects))

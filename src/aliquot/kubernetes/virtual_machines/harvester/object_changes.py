@@ -103,7 +103,7 @@ def _drafts(
 
 def _devices_without_gpu(view: NodeView, objects: Objects, found: tuple[GpuOutcome, ...]) -> Iterator[SRIOVGPUDevice]:
     """Yield this node's SRIOVGPUDevices whose GPU is missing or does not support virtual functions."""
-    with_gpu = {outcome.physical_gpu.name for outcome in found if devices.supports_sriov(outcome.physical_gpu)}
+    with_gpu = {outcome.physical_gpu.name for outcome in found if devices.can_be_shared(outcome.physical_gpu)}
     for name, each in sorted(objects.gpus.items()):
         if each.spec.node_name == view.node and name not in with_gpu:
             yield each

@@ -15,6 +15,7 @@ from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDeviceClaim,
 from aliquot.kubernetes.kinds.harvester_names import object_name
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.reasons import NO_DRIVER, ObjectReason
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import slots, vgpus_by_address
 
 VFIO = "vfio-pci"
 NVIDIA = "nvidia"
@@ -32,7 +33,7 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
     mig: MigConfiguration | None = None
     claim: PCIDeviceClaim | None = None
     vgpus: Mapping[str, VGPUDevice] = {}
-    """Its VGPUDevices by the address of the virtual function, including disabled functions."""
+    """Its VGPUDevices by the address of the virtual function or slot, including disabled functions."""
     inventory: Inventory | None = None
     gpu: Gpu | None = None
     """None while the driver does not show the GPU."""
@@ -63,19 +64,33 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
 
     @property
     def live_vgpus(self) -> Mapping[str, Vgpu]:
-        """The existing vGPUs, by virtual function."""
-        return {v.function: v for v in self.gpu.vgpus} if self.gpu is not None else {}
+        """The existing vGPUs, by virtual function or slot."""
+        return vgpus_by_address(self.function, self.gpu, self.vgpus) if self.gpu is not None else {}
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The addresses of its slots, if its vGPUs are mdevs of itself; otherwise empty."""
+        return slots(self.function, self.gpu)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The addresses that can carry a vGPU now: its virtual functions, or its slots while it is shared."""
+        if not self.slots:
+            return self.function.virtual
+        return self.slots if self.enabled or (self.gpu is not None and self.gpu.vgpus) else ()
 
     @property
     def observed_functions(self) -> frozenset[str]:
-        """The virtual functions for which the driver reports whether they carry a vGPU."""
+        """The virtual functions and slots for which the driver reports whether they carry a vGPU."""
         virtual = self.gpu.virtual if self.gpu is not None else None
+        if self.slots:
+            return frozenset(self.slots if virtual is not None and virtual.framework == "mdev" else ())
         return frozenset(f.pci for f in virtual.functions) if virtual is not None else frozenset()
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """Its virtual functions: the existing ones in the order of ``virtfn*``, then those that only objects name."""
-        present = self.function.virtual
+        present = self.present
         return (*present, *sorted(a for a in self.vgpus if a not in present))
 
     @property
@@ -115,7 +130,7 @@ def _physical_gpu(view: NodeView, objects: Objects, function: PciFunction) -> Ph
         device=objects.gpus.get(name),
         mig=objects.migs.get(name),
         claim=claim if claim is not None and claim.spec.address == function.address else None,
-        vgpus=_vgpus(view, objects, function),
+        vgpus=vgpu_objects(view.node, objects, function),
         inventory=view.inventory,
         gpu=gpu,
         reason=reason,
@@ -147,8 +162,8 @@ def _without_driver(gpu: Gpu) -> bool:
     return not gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver not in (NVIDIA, VFIO)
 
 
-def _vgpus(view: NodeView, objects: Objects, function: PciFunction) -> dict[str, VGPUDevice]:
-    """Return the VGPUDevices of a GPU. An object whose name does not match its address is ignored."""
-    mine = [v for v in objects.vgpus.values() if v.name == object_name(view.node, v.spec.address)]
+def vgpu_objects(node: str, objects: Objects, function: PciFunction) -> dict[str, VGPUDevice]:
+    """Return the VGPUDevices of a GPU by address. An object whose name does not match its address is ignored."""
+    mine = [v for v in objects.vgpus.values() if v.name == object_name(node, v.spec.address)]
     present = set(function.virtual)
     return {v.spec.address: v for v in mine if v.spec.address in present or v.spec.parent == function.address}

@@ -18,6 +18,7 @@ from aliquot.kubernetes.kinds.harvester_names import UNTRACKED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
 from aliquot.kubernetes.virtual_machines.harvester.plugin_parameters import correct_command, requested_parameters
 from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, ObjectVerdict
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import slot_uuid
 
 
 class VgpuAssignment(msgspec.Struct, frozen=True):
@@ -103,13 +104,13 @@ def assign_vgpus(physical_gpu: PhysicalGpu) -> VgpuAssignment:
         keep,
         create,
         verdicts,
-        bool(create) and all(_existed_before(physical_gpu, desired) for desired in create.values()),
+        bool(create) and all(_existed_before(physical_gpu.vgpus[address], each) for address, each in create.items()),
     )
 
 
-def _existed_before(physical_gpu: PhysicalGpu, desired: DesiredVgpu) -> bool:
+def _existed_before(found: VGPUDevice, desired: DesiredVgpu) -> bool:
     """Report whether the vGPU was lost in a reboot: its object still records it."""
-    return bool(desired.uuid) or physical_gpu.vgpus[desired.function].status.uuid == str(desired.type_id)
+    return found.status.uuid in {desired.uuid, str(desired.type_id)} - {""}
 
 
 def _kept_vgpu(vgpu: Vgpu) -> DesiredVgpu:
@@ -194,8 +195,10 @@ def _desired_vgpu(physical_gpu: PhysicalGpu, found: VGPUDevice, address: str) ->
     parameters = _parameters(physical_gpu, found)
     if isinstance(parameters, ObjectVerdict):
         return parameters
-    uuid_before = _previous_uuid(physical_gpu, found.status.uuid)
-    return DesiredVgpu(kind.id or 0, kind.name, address, uuid_before, parameters=parameters)
+    uuid_before, function = _previous_uuid(physical_gpu, found.status.uuid), address
+    if physical_gpu.slots and physical_gpu.gpu is not None:
+        uuid_before, function = uuid_before or slot_uuid(physical_gpu.gpu, address), physical_gpu.pci
+    return DesiredVgpu(kind.id or 0, kind.name, function, uuid_before, parameters=parameters)
 
 
 def _previous_uuid(physical_gpu: PhysicalGpu, text: str) -> str:

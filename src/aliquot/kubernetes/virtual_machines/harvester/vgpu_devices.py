@@ -16,7 +16,7 @@ from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionSt
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
-from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
+from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu, list_physical_gpus
 from aliquot.kubernetes.virtual_machines.harvester.plugin_parameters import requested_parameters
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import has_known_type, is_owned, status_uuid
@@ -34,7 +34,7 @@ def drafts(view: NodeView, outcome: GpuOutcome) -> Iterator[Draft]:
     for address in physical_gpu.addresses:
         found = physical_gpu.vgpus.get(address)
         unknown = found is None and address not in physical_gpu.observed_functions
-        if unknown or (address not in physical_gpu.function.virtual and not physical_gpu.enabled):
+        if unknown or (address not in physical_gpu.present and not physical_gpu.enabled):
             continue
         state, why = _ready_state(outcome, address)
         status = _status(physical_gpu, address, offered if address in free else {})
@@ -44,7 +44,7 @@ def drafts(view: NodeView, outcome: GpuOutcome) -> Iterator[Draft]:
             spec=_spec(view, physical_gpu, address),
             status=_with_ready_condition(view, found, status, state, why),
             labels=labels({PARENT_LABEL: physical_gpu.name, NODE_LABEL: view.node}),
-            why=f"{address} is a virtual function of {physical_gpu.pci}",
+            why=f"{address} can carry a vGPU of {physical_gpu.pci}",
         )
 
 
@@ -53,7 +53,8 @@ def objects_to_delete(view: NodeView, objects: Objects, being_created: Collectio
 
     ``being_created`` are the SRIOVGPUDevices that this round creates.
     """
-    present = {object_name(view.node, address) for f in view.functions for address in f.virtual}
+    shown = list_physical_gpus(view, objects)
+    present = {object_name(view.node, address) for gpu in shown for address in gpu.present}
     for name, found in sorted(objects.vgpus.items()):
         parent = objects.gpus.get(owner := object_name(view.node, found.spec.parent))
         expected = owner in being_created or (parent is not None and parent.spec.enabled)
@@ -93,8 +94,10 @@ def _spec(view: NodeView, physical_gpu: PhysicalGpu, address: str) -> VGPUDevice
 
 
 def _free_functions(physical_gpu: PhysicalGpu) -> frozenset[str]:
-    """Return the virtual functions that could carry a vGPU now."""
+    """Return the virtual functions and slots that could carry a vGPU now."""
     gpu = physical_gpu.gpu
+    if physical_gpu.slots:
+        return physical_gpu.observed_functions.difference(physical_gpu.live_vgpus)
     if gpu is None or gpu.virtual is None or not gpu.virtual.functions:
         return frozenset()
     passed_through = frozenset(f.pci for f in gpu.virtual.functions if f.driver == VFIO)
@@ -123,11 +126,7 @@ def _status(physical_gpu: PhysicalGpu, address: str, offered: Mapping[str, str])
         if not is_owned(physical_gpu, found, vgpu):
             return VGPUDeviceStatus()
         return VGPUDeviceStatus(configured=vgpu.type, uuid=status_uuid(physical_gpu, vgpu), state=CONFIGURED)
-    if (
-        found is not None
-        and address in physical_gpu.function.virtual
-        and address not in physical_gpu.observed_functions
-    ):
+    if found is not None and address in physical_gpu.present and address not in physical_gpu.observed_functions:
         return found.status
     return VGPUDeviceStatus(available_types=dict(offered), uuid=_recorded_uuid(found) if found is not None else "")
 
@@ -161,7 +160,7 @@ def _ready_state(outcome: GpuOutcome, address: str) -> ConditionState:
         return "False", failure or ObjectVerdict(PENDING, f"{vgpu.type} is being destroyed")
     if vgpu is not None:
         return _carrying_state(found, vgpu, failure)
-    if address not in physical_gpu.function.virtual:
+    if address not in physical_gpu.present:
         text = f"the virtual functions of {physical_gpu.pci} are disabled and will be enabled again"
         return "False", failure or ObjectVerdict("FunctionsOff", text)
     return "False", failure or ObjectVerdict(PENDING, f"{found.spec.type_name} is being created")

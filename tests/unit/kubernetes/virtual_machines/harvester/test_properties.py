@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from aliquot.core.model.inventory import Vgpu
 from aliquot.kubernetes.kinds.harvester_names import PARAMETERS_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch
+from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import list_physical_gpus
 from support.selection import parts
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, One, merged, ready
 
@@ -24,13 +25,15 @@ OPERATIONS = ("gpu", "gpu", "vgpu", "vgpu", "vgpu", "mig", "vm", "hand", "reboot
 TYPES = {
     "a2:mdev": ("NVIDIA A2-4Q", "NVIDIA A2-4A", "NVIDIA A2-8Q", "NVIDIA A2-16C", "bogus", ""),
     "l40s:vfio": ("NVIDIA L40S-12A", "NVIDIA L40S-12Q", "NVIDIA L40S-24Q", "NVIDIA A2-4Q", ""),
+    "t4:mdev": ("GRID T4-4Q", "GRID T4-4A", "GRID T4-8Q", "GRID T4-16C", "bogus", ""),
     "a100-sxm4-40gb:vfio": ("GRID A100X-1-5C", "GRID A100X-3-20C", "GRID A100X-20C", "GRID A100X-10C"),
 }
-HAND = {"a2:mdev": 746, "l40s:vfio": 1163, "a100-sxm4-40gb:vfio": 463}
+HAND = {"a2:mdev": 746, "l40s:vfio": 1163, "t4:mdev": 232, "a100-sxm4-40gb:vfio": 463}
 
 
-def alive(one: One) -> list[Vgpu]:
-    return [v for g in one.node.whole.read().gpus for v in g.vgpus]
+def alive(one: One) -> dict[str, Vgpu]:
+    """Return the vGPUs by the address that their objects have."""
+    return {a: v for gpu in list_physical_gpus(one.view(), one.store.typed()) for a, v in gpu.live_vgpus.items()}
 
 
 class Play:
@@ -49,6 +52,10 @@ class Play:
         self.story.append(what)
         getattr(self, f"_{what}")()
 
+    def _device(self, vgpu: Vgpu) -> str:
+        """Return what a VM opens, which identifies the vGPU: the UUID of an mdev, or the virtual function."""
+        return vgpu.uuid if "mdev" in self.template else vgpu.function
+
     def _gpu(self) -> None:
         if NAME in self.one.store.of("SRIOVGPUDevice"):
             self.one.store.patch("SRIOVGPUDevice", NAME, {"spec": {"enabled": self.chance.random() < 0.6}})
@@ -60,7 +67,8 @@ class Play:
             kind = self.chance.choice(TYPES[self.template])
             spec = {"enabled": self.chance.random() < 0.6, "vGPUTypeName": kind}
             if spec["enabled"]:
-                self.made.discard(self.one.store.get("VGPUDevice", name)["spec"]["address"])  # it may be adopted now
+                carried = alive(self.one).get(self.one.store.get("VGPUDevice", name)["spec"]["address"])
+                self.made.discard(self._device(carried) if carried is not None else "")  # it may be adopted now
             self.one.store.patch("VGPUDevice", name, {"spec": spec})
 
     def _mig(self) -> None:
@@ -79,24 +87,27 @@ class Play:
             self.one.stop_vm()
             self.machine = ""
         elif alive(self.one):
-            vgpu = self.chance.choice(alive(self.one))
-            self.one.start_vm(vgpu.uuid if self.template == "a2:mdev" else vgpu.function)
-            self.machine = vgpu.function
+            self.machine = self._device(self.chance.choice(list(alive(self.one).values())))
+            self.one.start_vm(self.machine)
 
     def _hand(self) -> None:
         """Create a vGPU with echo, if the driver allows it."""
-        free = [a for a in self.one.view().functions[0].virtual[:4] if a not in {v.function for v in alive(self.one)}]
-        if not free:
+        taken = {v.function for v in alive(self.one).values()}
+        free = [a for a in self.one.view().functions[0].virtual[:4] if a not in taken]
+        places = [PCI] if self.template == "t4:mdev" else free
+        if not places:
             return
-        address = self.chance.choice(free)
-        uuid = f"00000000-0000-4000-8000-{len(self.one.store.written):012d}" if self.template == "a2:mdev" else ""
+        place = self.chance.choice(places)
+        uuid = f"00000000-0000-4000-8000-{len(self.one.store.written):012d}" if "mdev" in self.template else ""
         try:
-            self.one.make_by_hand(address, HAND[self.template], uuid)
+            self.one.make_by_hand(place, HAND[self.template], uuid)
         except OSError:
             return
+        new = uuid or place
+        address = next((address for address, vgpu in alive(self.one).items() if self._device(vgpu) == new), "")
         found = self.one.store.of("VGPUDevice").get(self.one.name_of(address))
         if found is not None and not found["spec"]["enabled"] and not found["status"].get("uuid"):
-            self.made.add(address)
+            self.made.add(new)
 
     def _reboot(self) -> None:
         if self.machine:
@@ -138,11 +149,11 @@ class Play:
             self.one.store.patch("VGPUDevice", self.chance.choice(names), patch)
 
     def check(self) -> None:
-        before = {v.function: v.parameters for v in alive(self.one)}
+        before = {self._device(v): v.parameters for v in alive(self.one).values()}
         self.one.settle()
-        after = {v.function: v.parameters for v in alive(self.one)}
+        after = {self._device(v): v.parameters for v in alive(self.one).values()}
         assert not self.machine or after.get(self.machine) == before[self.machine], "parameters changed under a VM"
-        here = {v.function for v in alive(self.one)}
+        here = after.keys()
         assert not self.machine or self.machine in here, "a VM lost its vGPU"
         assert self.made <= here, "a hand-made vGPU is gone"
         assert self.one.publish() == 0
@@ -159,11 +170,12 @@ class Play:
         assert text or status == "True"
         assert reason != "Pending", (body, self.one.results, self.one.intents(), self.story)
         if kind == "VGPUDevice" and status == "True":
-            carried = {v.function: v.type for v in alive(self.one)}.get(body["spec"]["address"], "")
+            vgpu = alive(self.one).get(body["spec"]["address"])
+            carried = vgpu.type if vgpu is not None else ""
             assert carried == (body["spec"]["vGPUTypeName"] if body["spec"]["enabled"] else "")
             assert (body["status"].get("vGPUStatus") == "vGPUConfigured") == bool(carried)
             wanted = body["metadata"].get("annotations", {}).get(PARAMETERS_ANNOTATION)
-            found = {v.function: v.parameters for v in alive(self.one)}.get(body["spec"]["address"])
+            found = vgpu.parameters if vgpu is not None else None
             assert wanted is None or not carried or found == wanted
 
 
