@@ -49,7 +49,7 @@ def definitions() -> dict[str, str]:
     """Return one file for each kind of Harvester's devices group. Helm creates the objects in crds/ if they do not
     exist, and never changes or deletes them afterwards.
     """
-    made = {f"crds/{each['metadata']['name']}.yaml": CRD_HEAD + Text().dump(each) for each in crds.definitions()}
+    made = {f"crds/{each['metadata']['name']}.yaml": CRD_HEAD + Text().dump(each) for each in crds.all_definitions()}
     return made | {f"helm/aliquot/{name}": text for name, text in made.items()}
 
 

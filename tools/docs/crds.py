@@ -28,6 +28,7 @@ MEANINGS = {
     "PARENT_LABEL": "on a VGPUDevice: its SRIOVGPUDevice",
     "CUSTOM_DRIVER_ANNOTATION": "on a node: another driver file. Read by the driver's pod",
     "RESOURCE_ANNOTATION": "on a PCIDevice or its claim: another resource name. Read",
+    "POOL_LABEL": "on a VGPUDevice: its pool",
     "CLAIM_FINALIZER": "on a claim: the GPU must first be returned to the host",
 }
 """Meanings of names that the sources do not document."""
@@ -54,7 +55,7 @@ def _kinds() -> Iterator[str]:
     yield from ("## Kinds", "")
     yield "Group `devices.harvesterhci.io`, version `v1beta1`, cluster-scoped, defined in `deploy/crds`."
     yield ""
-    for definition in crds.definitions():
+    for definition in crds.all_definitions():
         spec = definition["spec"]
         version = spec["versions"][0]
         yield f"### {spec['names']['kind']}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import GROUP
 from aliquot.kubernetes.kinds.kubevirt import LAUNCHER_COMMAND, LAUNCHER_CONTAINER, PERMITTED_ANNOTATION
+from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
+from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.manifests.policy import (
     MAPS,
     SAME_LIFE,
@@ -19,7 +21,16 @@ from aliquot.kubernetes.manifests.policy import (
     same_except,
     validation,
 )
-from aliquot.kubernetes.manifests.rbac_vms import CLAIMS, CONTAINER, EXTENSIONS, KUBEVIRT, PLURALS, USB, USB_CLAIMS
+from aliquot.kubernetes.manifests.rbac_vms import (
+    CLAIMS,
+    CONTAINER,
+    EXTENSIONS,
+    KUBEVIRT,
+    PLURALS,
+    POOLED,
+    USB,
+    USB_CLAIMS,
+)
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values
 
 _OBJECTS = [plural + part for plural in PLURALS for part in ("", "/status")]
@@ -67,7 +78,10 @@ def controller(values: Values) -> list[Object]:
     """Return the policies about the controller's rights for VMs, each followed by its binding."""
     claims, settings = [(GROUP, each, "UPDATE") for each in (CLAIMS, USB_CLAIMS)], [(KUBEVIRT, "kubevirts", "UPDATE")]
     definitions = [(EXTENSIONS, "customresourcedefinitions", "UPDATE")]
+    pooled, pools = [(GROUP, plural, "UPDATE") for plural in POOLED], [(POOLS, "vgpupools", "UPDATE")]
     return [
+        *policy("aliquot-controller-pooled", CONTROLLER, pooled, _pooled(), values, MAPS),
+        *policy("aliquot-controller-pools", CONTROLLER, pools, _pools(), values, MAPS),
         *policy("aliquot-controller-claims", CONTROLLER, claims, _finalizers(), values, MAPS),
         *policy("aliquot-controller-kubevirt", CONTROLLER, settings, _permitted(), values, [*MAPS, *_SETTINGS]),
         *policy("aliquot-controller-definitions", CONTROLLER, definitions, _definition(), values, [*MAPS, *_TOP_SPECS]),
@@ -196,6 +210,31 @@ def _finalizers() -> list[Object]:
         validation(
             f"{same} && variables.newAnnotations == variables.oldAnnotations && {SAME_OWNERS}",
             "the controller may remove finalizers of claims, and change nothing else of them",
+        )
+    ]
+
+
+def _pooled() -> list[Object]:
+    keys = "enabled", "vGPUTypeName", "profileSpec"
+    label = only_keys("Labels", f"k == '{POOL_LABEL}'")
+    return [
+        validation(
+            f"{same_except('object.spec', 'oldObject.spec', *keys)} && {SAME_LIFE}",
+            f"the controller may change only {', '.join(keys)} of a GPU's objects",
+        ),
+        validation(
+            f"{label} && {_one_annotation(names.SKIP_MIG_ANNOTATION)}",
+            f"the controller may change only the label {POOL_LABEL} and the annotation {names.SKIP_MIG_ANNOTATION}",
+        ),
+    ]
+
+
+def _pools() -> list[Object]:
+    same = "object.spec == oldObject.spec && variables.newLabels == variables.oldLabels"
+    return [
+        validation(
+            f"{same} && variables.newAnnotations == variables.oldAnnotations && {SAME_OWNERS}",
+            "the controller may change finalizers of pools, and nothing else of them",
         )
     ]
 

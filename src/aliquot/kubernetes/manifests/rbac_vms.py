@@ -7,6 +7,7 @@ import msgspec
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import GROUP
 from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
+from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK
 
@@ -18,6 +19,8 @@ HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 CONTAINER = "nvidia-driver-ctr"
 DEFINITIONS = tuple(str(kind.TYPE) for kind in ALL_KINDS)
 EXTENSIONS = "apiextensions.k8s.io"
+POOLED = ("sriovgpudevices", "vgpudevices", "migconfigurations")
+"""What the controller changes for pools."""
 
 
 def _agent(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str, narrowed: str = "") -> RbacRight:
@@ -110,6 +113,19 @@ DEVICES_RIGHTS = (
             "finalizers",
         )
         for plural in (CLAIMS, USB_CLAIMS)
+    ),
+    _controller(CLUSTER, POOLS, "vgpupools", READ, "read the requested pools of vGPUs"),
+    _controller(
+        CLUSTER, POOLS, "vgpupools", ("patch",), "keep a pool until its devices are released", "finalizers"
+    ),
+    _controller(CLUSTER, POOLS, "vgpupools/status", ("patch",), "report the state of pools"),
+    *(
+        _controller(
+            CLUSTER, GROUP, plural, ("patch",),
+            "enable the devices of a pool, and disable idle ones",
+            "enabled, vGPUTypeName and profileSpec of the spec, the label of the pool, the annotation that skips MIG",
+        )
+        for plural in POOLED
     ),
     _controller(CLUSTER, KUBEVIRT, "kubevirts", READ, "read the devices that KubeVirt permits for VMs"),
     _controller(

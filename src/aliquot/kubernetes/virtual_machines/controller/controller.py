@@ -21,6 +21,7 @@ from aliquot.kubernetes.virtual_machines.controller.definition_repair import Def
 from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE, VmClusterInformers
 from aliquot.kubernetes.virtual_machines.controller.node_cleanup import PATIENCE_S, NodeCleanup
 from aliquot.kubernetes.virtual_machines.controller.permitted_devices import PermittedDevicesWriter
+from aliquot.kubernetes.virtual_machines.controller.pools import PoolController
 from aliquot.metrics.controller_metrics import ControllerMetrics
 
 GATHER_S = 0.2
@@ -66,6 +67,7 @@ class VmController:
         self._permitted_devices = PermittedDevicesWriter(api, self.informers, metrics)
         self._node_cleanup = NodeCleanup(api, self.informers, metrics, patience_s=timing.patience_s)
         self._definitions = DefinitionRepair(api, leads, metrics, timing=timing.repair)
+        self._pools = PoolController(api, self.informers, metrics, self.wake, timing=timing.watch)
         self._rounds = WorkLoop(GATHER_S, RETRY)
 
     def wake(self) -> None:
@@ -78,6 +80,7 @@ class VmController:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informers.follow(self.api))
             group.create_task(self._claim_informers.follow(self.api))
+            group.create_task(self._pools.follow(self.api))
             group.create_task(self._rounds.run(self._work))
             group.create_task(self._definitions.run())
 
@@ -85,6 +88,7 @@ class VmController:
         if not self._leads() or not self.informers.synced:
             return None
         done = await self._permitted_devices.run(self._leads)
+        done &= await self._pools.run(self._leads)
         if (due := await self._node_cleanup.run(self._leads)) is not None:
             self._rounds.wake_in(due)
         return done

@@ -15,6 +15,7 @@ from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ClusterObservation, measure
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand, vm_demand
 from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import KubeVirtSettings
@@ -79,6 +80,22 @@ class VmClusterInformers(InformerGroup):
                 self.instances.items,
                 self._reservations.active(self._clock()),
             )
+        )
+
+    def snapshot(self) -> AdmissionSnapshot:
+        """Return the current content."""
+        return AdmissionSnapshot(
+            gpus=self.gpus.by_name,
+            vgpus=self.vgpus.by_name,
+            migs=self.migs.by_name,
+            functions=self.functions.by_name,
+            claims=self.claims.by_name,
+            usb_claims=self.usb_claims.by_name,
+            usb=self.usb.by_name,
+            network=self.network.by_name,
+            nodes=self.nodes.by_name,
+            vms={each.key: each for each in self.vms.items},
+            instances={each.key: each for each in self.instances.items},
         )
 
     def reserve(self, demand: VmDemand) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_peripherals as peripherals
+from aliquot.kubernetes.kinds.vgpu_pools import VGPUPoolSpec, VGPUPoolStatus
 
 _NODE = "The node that has it. It cannot change."
 _FUNCTION = "The function's PCI address, for example 0000:08:00.4. It cannot change."
@@ -17,6 +18,19 @@ FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
         "conditions": "Ready: True if the object is in its desired state; False with a reason, a sentence and the next "
         "command; Unknown while no driver answers.",
         "observedGeneration": "The generation of the spec that this status describes.",
+    },
+    VGPUPoolSpec: {
+        "vGPUTypeName": "The full name of the vGPU type, for example NVIDIA A2-4Q. If it changes, idle vGPUs are "
+        "replaced, and those of VMs later.",
+        "count": "How many vGPUs there should be. If it falls, only vGPUs that no VM uses are destroyed.",
+        "sriovGPUDevice": "The SRIOVGPUDevice of the only GPU that may have them.",
+        "nodeName": "The only node that may have them.",
+        "nodeSelector": "The labels of the nodes that may have them.",
+    },
+    VGPUPoolStatus: {
+        "ready": "How many of its vGPUs exist.",
+        "inUse": "How many of its vGPUs VMs use, or are about to use.",
+        "devices": "Its VGPUDevices. They have the label aliquot.dev/pool.",
     },
     Condition: {
         "type": "Ready; a MigConfiguration also has Synced.",

@@ -14,6 +14,7 @@ from msgspec import inspect
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import HarvesterStatus
 from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
+from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
 from aliquot.kubernetes.virtual_machines.harvester.crd_descriptions import FIELD_DESCRIPTIONS
 from aliquot.kubernetes.virtual_machines.harvester.crd_validation import (
     COLUMNS,
@@ -21,6 +22,7 @@ from aliquot.kubernetes.virtual_machines.harvester.crd_validation import (
     IMMUTABLE_FIELDS,
     KIND_DESCRIPTIONS,
     NAMED_OTHERWISE,
+    POOL_PLACE,
 )
 
 JSON = dict[str, Any]
@@ -29,6 +31,11 @@ JSON = dict[str, Any]
 def definitions() -> list[JSON]:
     """Return the CustomResourceDefinitions as plain objects, in the order of ``ALL_KINDS``."""
     return [_definition(kind) for kind in ALL_KINDS]
+
+
+def all_definitions() -> list[JSON]:
+    """Return those of Harvester's kinds, and then those of our own group."""
+    return [*definitions(), _definition(VGPUPool)]
 
 
 def _definition(kind: type[KubeObject]) -> JSON:
@@ -52,7 +59,7 @@ def _definition(kind: type[KubeObject]) -> JSON:
 
 
 def _version(kind: type[KubeObject]) -> JSON:
-    columns = [{"name": name, "type": "string", "jsonPath": path} for name, path in COLUMNS[kind]]
+    columns = [{"name": name, "type": _column_type(kind, name), "jsonPath": path} for name, path in COLUMNS[kind]]
     return {
         "name": kind.TYPE.version,
         "served": True,
@@ -63,6 +70,11 @@ def _version(kind: type[KubeObject]) -> JSON:
     }
 
 
+def _column_type(kind: type[KubeObject], name: str) -> str:
+    """Return the type of a column: always string for Harvester's kinds, as there."""
+    return "integer" if kind is VGPUPool and name in ("Count", "Ready", "In Use") else "string"
+
+
 def schema(kind: type[KubeObject]) -> JSON:
     """Return the OpenAPI v3 schema of a kind: wire names, types, limits, and immutability rules."""
     found = _struct(kind)
@@ -71,6 +83,11 @@ def schema(kind: type[KubeObject]) -> JSON:
     found["properties"] = {"apiVersion": text, "kind": text, "metadata": {"type": "object"}} | {
         name: each for name, each in found["properties"].items() if name != "metadata"
     }
+    if kind is VGPUPool:
+        found["required"] = ["spec"]
+        found["properties"]["spec"] |= {"required": ["vGPUTypeName", "count"], "x-kubernetes-validations": [POOL_PLACE]}
+        for name in ("vGPUTypeName", "count"):
+            found["properties"]["spec"]["properties"][name].pop("default")
     if kind in IMMUTABLE_FIELDS:
         found["required"] = ["spec"]
         if kind not in NAMED_OTHERWISE:

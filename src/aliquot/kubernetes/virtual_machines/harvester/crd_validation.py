@@ -12,9 +12,11 @@ from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds import harvester_peripherals as peripherals
+from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool, VGPUPoolSpec, VGPUPoolStatus
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionStatus
 
 JSON = dict[str, Any]
+MOST_IN_POOL = 4096
 
 COLUMNS: dict[type[KubeObject], tuple[tuple[str, str], ...]] = {
     kinds.PCIDevice: (
@@ -74,8 +76,16 @@ COLUMNS: dict[type[KubeObject], tuple[tuple[str, str], ...]] = {
         ("NumVFs", ".spec.numVFs"),
         ("VF Addresses", ".status.vfAddresses"),
     ),
+    VGPUPool: (
+        ("Type", ".spec.vGPUTypeName"),
+        ("Count", ".spec.count"),
+        ("Ready", ".status.ready"),
+        ("In Use", ".status.inUse"),
+        ("State", ".status.conditions[?(@.type=='Ready')].reason"),
+        ("Message", ".status.conditions[?(@.type=='Ready')].message"),
+    ),
 }
-"""Header and JSON path. Every column has the type string."""
+"""Header and JSON path. Every column of Harvester's kinds has the type string."""
 
 _ADDRESS: JSON = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "maxLength": 16}
 _PLACE: JSON = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](/[0-9]{2})?$", "maxLength": 19}
@@ -92,6 +102,13 @@ FIELD_RULES: dict[type, dict[str, JSON]] = {
         "parentGPUDeviceAddress": _ADDRESS,
         "vGPUTypeName": {"maxLength": 128},
     },
+    VGPUPoolSpec: {
+        "vGPUTypeName": {"minLength": 1, "maxLength": 128},
+        "count": {"minimum": 0, "maximum": MOST_IN_POOL},
+        "sriovGPUDevice": {"maxLength": 253},
+        "nodeName": {"maxLength": 253},
+    },
+    VGPUPoolStatus: {"ready": _COUNT, "inUse": _COUNT},
     kinds.HarvesterStatus: {
         "conditions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         "observedGeneration": _COUNT,
@@ -129,7 +146,16 @@ IMMUTABLE_FIELDS: dict[type[KubeObject], tuple[str, ...]] = {
 NAMED_OTHERWISE: tuple[type[KubeObject], ...] = (peripherals.SRIOVNetworkDevice,)
 """Kinds whose names do not follow from an address: a port's object has the name of the interface."""
 
+POOL_PLACE: JSON = {
+    "rule": "[self.sriovGPUDevice != '', self.nodeName != '', has(self.nodeSelector) && size(self.nodeSelector) > 0]"
+    ".filter(each, each).size() <= 1",
+    "message": "at most one of sriovGPUDevice, nodeName and nodeSelector can be set",
+}
+"""The rule for a pool's place."""
+
 KIND_DESCRIPTIONS: dict[type[KubeObject], str] = {
+    VGPUPool: "A number of vGPUs of one type, on a GPU, on a node, on the nodes of a selector, or in the cluster. The "
+    "controller enables as many VGPUDevices, and the GPUs and GPU instances that they need.",
     kinds.PCIDevice: "A PCI function of a node. The node's agent writes it. A PCIDeviceClaim of the same name passes "
     "the function through to VMs.",
     kinds.PCIDeviceClaim: "A request to pass the PCI function of the same name through to VMs.",

@@ -14,9 +14,13 @@ from aliquot.kubernetes.virtual_machines.harvester.driver_pods import DriverPodR
 
 _DriverReason = Literal["DriverHangs", "HardwareRefused", "InternalFault", "KubeletAway", "NoDriver"]
 _GpuReason = Literal["GpuLost", "GpuMissing", "Missing", "NotAGpu", "NotCapable", "NotRead", "NotServed", "NotShown"]
-_RequestReason = Literal["Claimed", "Held", "Misnamed", "NoType", "TypeChanged", "UnknownProfile", "VirtualFunction"]
+_RequestReason = Literal[
+    "Claimed", "Held", "Misnamed", "NoType", "TypeChanged", "UnknownProfile", "UnknownType", "VirtualFunction"
+]
 _OrderReason = Literal["FunctionsOff", "HasInstances", "RebootNeeded", "Skipped", "SriovEnabled", "VgpuEnabled"]
-_StateReason = Literal["Disabled", "Enabled", "OutOfSync", "Present", "Synced", "Undone", "Untracked", "Waiting"]
+_StateReason = Literal[
+    "Disabled", "Enabled", "Insufficient", "OutOfSync", "Present", "Synced", "Undone", "Untracked", "Waiting"
+]
 _MetReason = Literal["Applied", "Configured", "PassedThrough", "Pending"]
 ObjectReason = (
     Literal["", DriverPodReason, _DriverReason, _GpuReason, _RequestReason, _OrderReason, _StateReason, _MetReason]

@@ -33,21 +33,7 @@ class AdmissionState:
 
     def snapshot(self) -> AdmissionSnapshot:
         """Return the current content of the informers."""
-        informers = self._informers
-        return AdmissionSnapshot(
-            gpus=informers.gpus.by_name,
-            vgpus=informers.vgpus.by_name,
-            migs=informers.migs.by_name,
-            functions=informers.functions.by_name,
-            claims=informers.claims.by_name,
-            usb_claims=informers.usb_claims.by_name,
-            usb=informers.usb.by_name,
-            network=informers.network.by_name,
-            nodes=informers.nodes.by_name,
-            vms={each.key: each for each in informers.vms.items},
-            instances={each.key: each for each in informers.instances.items},
-            accounts=self._accounts,
-        )
+        return msgspec.structs.replace(self._informers.snapshot(), accounts=self._accounts)
 
     async def fresh_snapshot(self, api: Api) -> AdmissionSnapshot:
         """Return the snapshot with VMs read from the API server instead of the watch. Raise ApiError if that fails."""

@@ -1,0 +1,1 @@
+"""Pools of vGPUs: the VGPUDevices that a VGPUPool enables. The node agents then create the vGPUs."""

@@ -1,0 +1,295 @@
+"""The writes that bring pools of vGPUs to their request. Pure.
+
+Pools are served in the order of their creation, and each takes what the ones before it left. A pool changes only
+devices with its own label, and free ones that it takes. It never touches a vGPU that was enabled without it, and
+disables no device that a VM uses or may use.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from aliquot.core.model.vgpu_types import rows, table
+from aliquot.kubernetes.client.object_base import KubeObject
+from aliquot.kubernetes.kinds.harvester import MigConfiguration, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, SKIP_MIG_ANNOTATION
+from aliquot.kubernetes.kinds.vgpu_pools import POOL_FINALIZER, POOL_LABEL, VGPUPool, VGPUPoolStatus
+from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionStatus, condition
+from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch, plain
+from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, join_names
+from aliquot.kubernetes.virtual_machines.pools.gpu_room import PoolRoom, gpu_room
+
+JSON = dict[str, Any]
+
+
+class PoolChange(msgspec.Struct, frozen=True):
+    """A merge patch of an object. ``status`` True patches only the status."""
+
+    kind: type[KubeObject]
+    name: str
+    body: JSON
+    why: str
+    status: bool = False
+
+
+def decide_pools(pools: Iterable[VGPUPool], snapshot: AdmissionSnapshot, now: float) -> tuple[PoolChange, ...]:
+    """Return the writes that all pools need now. ``now`` is wall time in seconds."""
+    planned = {name: _enabled_types(snapshot, name) for name in snapshot.gpus}
+    found: list[PoolChange] = []
+    taken: set[str] = set()
+    for pool in sorted(pools, key=lambda each: (each.metadata.creation_timestamp or "", each.name)):
+        round_ = _PoolRound(pool, snapshot, planned, taken, now)
+        found += round_.deletion() if pool.metadata.deletion_timestamp is not None else round_.reconcile()
+    return tuple(found)
+
+
+def _enabled_types(snapshot: AdmissionSnapshot, gpu: str) -> list[str]:
+    """Return the types of a GPU's vGPUs that are enabled or still exist."""
+    devices = snapshot.vgpus_of(gpu)
+    return [d.spec.type_name if d.spec.enabled else d.status.configured for d in devices if _occupied(d)]
+
+
+def _occupied(device: VGPUDevice) -> bool:
+    return device.spec.enabled or bool(device.status.configured)
+
+
+class _PoolRound:
+    """A round for one pool. ``planned`` and ``taken`` are what all pools plan in this round."""
+
+    def __init__(
+        self,
+        pool: VGPUPool,
+        snapshot: AdmissionSnapshot,
+        planned: Mapping[str, list[str]],
+        taken: set[str],
+        now: float,
+    ) -> None:
+        self._pool, self._snapshot = pool, snapshot
+        self._planned, self._taken, self._now = planned, taken, now
+        labelled = [d for d in snapshot.vgpus.values() if d.metadata.labels.get(POOL_LABEL) == pool.name]
+        self._mine = sorted(labelled, key=lambda device: device.name)
+        self._type, self._place = pool.spec.type_name, frozenset(_gpus_of_place(pool, snapshot))
+        self._changes: list[PoolChange] = []
+
+    def deletion(self) -> list[PoolChange]:
+        """Disable what no VM uses, leave the rest to their VMs, and let the pool go."""
+        for device in self._mine:
+            self._let_go(
+                device, disable=device.spec.enabled and self._holder(device) is None, why="its pool is deleted"
+            )
+        kept = [name for name in self._pool.metadata.finalizers if name != POOL_FINALIZER]
+        if not self._mine and len(kept) < len(self._pool.metadata.finalizers):
+            self._patch(self._pool, {"metadata": {"finalizers": kept}}, "it has no device any more")
+        return self._changes
+
+    def reconcile(self) -> list[PoolChange]:
+        """Change the number, the type and the place of its devices to those of the request."""
+        if POOL_FINALIZER not in self._pool.metadata.finalizers:
+            finalizers = [*self._pool.metadata.finalizers, POOL_FINALIZER]
+            self._patch(self._pool, {"metadata": {"finalizers": finalizers}}, "it is new")
+        good, held, off = self._sort_out()
+        surplus = len(good) + len(held) - self._pool.spec.count
+        good = self._shrink(good, surplus) if surplus > 0 else good
+        lacking = max(0, -surplus)
+        coming = sum(self._enable_again(device) for device in off[:lacking])
+        more, reasons = self._grow(lacking - coming) if lacking > coming else (0, [])
+        coming += more
+        for device in off:
+            if device.name not in self._taken:
+                self._let_go(device, disable=False, why="it was disabled, and its pool has others")
+        self._report(good, held, lacking, coming, reasons)
+        return self._changes
+
+    def _sort_out(self) -> tuple[list[VGPUDevice], list[VGPUDevice], list[VGPUDevice]]:
+        """Return its devices of the right type and place, wrong ones that VMs hold, and disabled ones.
+
+        Disable the other wrong ones.
+        """
+        good: list[VGPUDevice] = []
+        held: list[VGPUDevice] = []
+        off: list[VGPUDevice] = []
+        for device in self._mine:
+            fits = device.spec.type_name == self._type and parent_gpu_name(device) in self._place
+            if not device.spec.enabled:
+                off.append(device)
+            elif fits:
+                good.append(device)
+            elif self._holder(device) is not None:
+                held.append(device)
+            else:
+                self._let_go(device, disable=True, why="its pool requests another type or place")
+        return good, held, off
+
+    def _shrink(self, good: list[VGPUDevice], surplus: int) -> list[VGPUDevice]:
+        """Disable devices that no VM uses: first those of GPUs where the pool has the fewest."""
+        counts = [parent_gpu_name(device) for device in good]
+        order = sorted(good, key=lambda d: (-counts.count(parent_gpu_name(d)), d.name), reverse=True)
+        leaving = [device for device in order if self._holder(device) is None][:surplus]
+        for device in leaving:
+            self._let_go(device, disable=True, why="its pool has more than it requests")
+        return [device for device in good if device not in leaving]
+
+    def _grow(self, lacking: int) -> tuple[int, list[str]]:
+        """Enable devices, and GPUs where devices are missing. Return how many vGPUs are to come, and why not more."""
+        coming, reasons = 0, []
+        for room in sorted(self._rooms(), key=self._preference):
+            if not room.room:
+                reasons.append(f"{room.gpu.name} {room.why}")
+            if coming >= lacking or not room.room:
+                continue
+            coming += self._take(room, min(lacking - coming, room.room))
+        return coming, reasons
+
+    def _enable_again(self, device: VGPUDevice) -> bool:
+        """Enable a device that was disabled without the pool. Return False if it has no place any more."""
+        gpu = parent_gpu_name(device)
+        if gpu not in self._place or device.status.configured not in ("", self._type):
+            return False
+        if not device.status.configured:
+            if not gpu_room(self._snapshot, self._snapshot.gpus[gpu], self._type, self._planned[gpu]).room:
+                return False
+            self._planned[gpu].append(self._type)
+        self._enable(device)
+        return True
+
+    def _rooms(self) -> Iterator[PoolRoom]:
+        for name in sorted(self._place):
+            yield gpu_room(self._snapshot, self._snapshot.gpus[name], self._type, self._planned[name])
+
+    def _preference(self, room: PoolRoom) -> tuple[bool, bool, bool, str]:
+        """Prefer GPUs that have the pool's vGPUs already, then any vGPUs, then any functions."""
+        mine = any(parent_gpu_name(device) == room.gpu.name for device in self._mine)
+        return not mine, not self._planned[room.gpu.name], room.enable, room.gpu.name
+
+    def _take(self, room: PoolRoom, count: int) -> int:
+        """Request ``count`` vGPUs on a GPU. Return the number that can come."""
+        gpu, wanted = room.gpu, room.type
+        assert wanted is not None
+        free = sorted(
+            (device for device in room.free if self._may_take(device)), key=lambda device: device not in self._mine
+        )[:count]
+        if room.enable or room.skip_mig:
+            self._enable_gpu(room)
+        elif room.layout is not None:
+            self._request_instances(room.layout, wanted.profile, -(-count // max(1, wanted.per_instance)))
+        else:
+            for device in free:
+                self._enable(device)
+            count = len(free) or count  # without any, its devices are about to appear
+        self._planned[gpu.name].extend([wanted.name] * count)
+        return count
+
+    def _may_take(self, device: VGPUDevice) -> bool:
+        return (
+            device.name not in self._taken
+            and device.metadata.labels.get(POOL_LABEL, self._pool.name) == self._pool.name
+        )
+
+    def _enable_gpu(self, room: PoolRoom) -> None:
+        body: JSON = {"spec": {"enabled": True}}
+        if room.skip_mig:
+            body["metadata"] = {"annotations": {SKIP_MIG_ANNOTATION: "true"}}
+        self._patch(room.gpu, body, f"pool {self._pool.name} needs vGPUs of it")
+
+    def _request_instances(self, layout: MigConfiguration, profile: str, count: int) -> None:
+        rows = plain(layout.spec.profile_spec)
+        requested = [{**row, "requested": count * (row["name"].removeprefix("MIG ") == profile)} for row in rows]
+        body = {"spec": {"enabled": True, "profileSpec": requested}}
+        self._patch(layout, body, f"pool {self._pool.name} needs {count} x {profile}")
+
+    def _enable(self, device: VGPUDevice) -> None:
+        self._taken.add(device.name)
+        body = {
+            "metadata": {"labels": {POOL_LABEL: self._pool.name}},
+            "spec": {"enabled": True, "vGPUTypeName": self._type},
+        }
+        self._patch(device, body, f"pool {self._pool.name} needs {self._type}")
+
+    def _let_go(self, device: VGPUDevice, *, disable: bool, why: str) -> None:
+        body: JSON = {"metadata": {"labels": {POOL_LABEL: None}}}
+        if disable:
+            body["spec"] = {"enabled": False, "vGPUTypeName": ""}
+        self._patch(device, body, why)
+
+    def _holder(self, device: VGPUDevice) -> str | None:
+        found = describe_holder(self._snapshot, device.name)
+        return None if found is None else found.sentence
+
+    def _patch(self, target: KubeObject, body: JSON, why: str) -> None:
+        version = {"resourceVersion": target.metadata.resource_version}
+        body = {**body, "metadata": {**body.get("metadata", {}), **version}}
+        self._changes.append(PoolChange(type(target), target.name, body, why))
+
+    def _report(
+        self, good: list[VGPUDevice], held: list[VGPUDevice], lacking: int, coming: int, reasons: list[str]
+    ) -> None:
+        ready = [d for d in good if d.status.state == CONFIGURED and d.status.configured == self._type]
+        holders = [found for found in map(self._holder, (*good, *held)) if found]
+        state, why = self._condition(good, held, ready, lacking - coming, reasons, holders)
+        before = self._pool.status
+        status = VGPUPoolStatus(
+            conditions=(condition(before.conditions, "Ready", state, why, self._now),),
+            observed_generation=self._pool.metadata.generation,
+            ready=len(ready),
+            in_use=len(holders),
+            devices=tuple(device.name for device in (*good, *held)),
+        )
+        if patch := merge_patch(plain(before), plain(status)):
+            self._changes.append(PoolChange(VGPUPool, self._pool.name, {"status": patch}, why.reason, status=True))
+
+    def _condition(
+        self,
+        good: list[VGPUDevice],
+        held: list[VGPUDevice],
+        ready: list[VGPUDevice],
+        short: int,
+        reasons: list[str],
+        holders: list[str],
+    ) -> tuple[ConditionStatus, ObjectVerdict]:
+        count = self._pool.spec.count
+        if short > 0 and (unknown := _unknown_type(self._type)):
+            return "False", ObjectVerdict("UnknownType", unknown)
+        if short > 0:
+            text = f"{count - short} of {count} vGPUs of type {self._type} fit: " + (
+                join_names(reasons, 4) if reasons else "no GPU of this place has the type"
+            )
+            return "False", ObjectVerdict("Insufficient", text, "aliquot capacity")
+        if held or len(good) > count:
+            return "False", ObjectVerdict("Held", f"vGPUs that should go are in use: {join_names(holders, 3)}")
+        if len(ready) < count:
+            failing = next((d for d in good if _failure(d)), None)
+            why = f": {failing.name}: {_failure(failing)}" if failing is not None else ""
+            return "False", ObjectVerdict("Pending", f"{len(ready)} of {count} vGPUs exist{why}")
+        return "True", ObjectVerdict("Configured", f"{count} vGPUs of type {self._type} exist")
+
+
+def _unknown_type(name: str) -> str:
+    """Return a sentence with near names if no board has a type of this name; "" otherwise."""
+    known = {each.name for row in rows() if (found := table(row.pci_device, row.subsystem)) for each in found.types}
+    if name in known:
+        return ""
+    near = difflib.get_close_matches(name, sorted(known), 3, 0.6)
+    return f"no board has a vGPU type {name}" + (f"; near it are {', '.join(near)}" if near else "")
+
+
+def _failure(device: VGPUDevice) -> str:
+    """Return what the agent says about a device that it cannot bring to its request."""
+    ready = next((c for c in device.status.conditions if c.type == "Ready"), None)
+    return ready.message if ready is not None and ready.status == "False" and ready.reason != "Pending" else ""
+
+
+def _gpus_of_place(pool: VGPUPool, snapshot: AdmissionSnapshot) -> Iterator[str]:
+    """Yield the names of the GPUs on which a pool may have vGPUs."""
+    spec = pool.spec
+    for name, gpu in snapshot.gpus.items():
+        node = snapshot.nodes.get(gpu.spec.node_name)
+        labels = node.metadata.labels if node is not None else {}
+        here = (not spec.gpu or name == spec.gpu) and (not spec.node_name or gpu.spec.node_name == spec.node_name)
+        if here and all(labels.get(key) == value for key, value in spec.node_selector.items()):
+            yield name

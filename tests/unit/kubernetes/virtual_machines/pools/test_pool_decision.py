@@ -1,0 +1,337 @@
+"""Pools of vGPUs on simulated nodes: the decision writes the objects, and the agent's work makes the vGPUs."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
+from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL, VGPUPool
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
+from aliquot.kubernetes.virtual_machines.pools.pool_decision import decide_pools
+from support.admissions import entry, instance, machine
+from support.selection import parts
+from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, NOW, One, merged
+
+FOUR_Q, EIGHT_Q = "NVIDIA A2-4Q", "NVIDIA A2-8Q"
+
+
+class Cluster:
+    """Simulated nodes with their agents' work, the pools, and VMs that hold devices."""
+
+    def __init__(self, directory: Path, **templates: str) -> None:
+        self.nodes: dict[str, One] = {}
+        for name, template in templates.items():
+            (directory / name).mkdir()
+            self.nodes[name] = One(template, directory / name, name).settle()
+        self.labels: dict[str, dict[str, str]] = {name: {} for name in templates}
+        self.pools: dict[str, JSON] = {}
+        self.held: dict[str, tuple[str, str]] = {}
+        self.born = 0
+
+    def pool(self, name: str, type_name: str = FOUR_Q, count: int = 4, **place: Any) -> None:
+        self.born += 1
+        meta = {
+            "name": name,
+            "generation": 1,
+            "creationTimestamp": f"2026-01-01T00:00:{self.born:02}Z",
+            "finalizers": [],
+        }
+        spec = {"vGPUTypeName": type_name, "count": count, **place}
+        self.pools[name] = {"metadata": meta, "spec": spec, "status": {}}
+
+    def delete(self, name: str) -> None:
+        self.pools[name]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+
+    def run_vm(self, device: str) -> None:
+        """Let a VM hold a device by name."""
+        node = next(name for name, one in self.nodes.items() if device in one.store.of("VGPUDevice"))
+        type_name = self.nodes[node].store.get("VGPUDevice", device)["spec"]["vGPUTypeName"]
+        self.held[device] = (f"vm-{device}", "nvidia.com/" + type_name.replace(" ", "_"))
+
+    def snapshot(self) -> AdmissionSnapshot:
+        found: dict[str, dict[str, Any]] = {"gpus": {}, "vgpus": {}, "migs": {}, "functions": {}, "claims": {}}
+        for one in self.nodes.values():
+            objects = one.store.typed()
+            for field, items in found.items():
+                items.update(getattr(objects, field))
+        nodes = {
+            name: msgspec.convert({"metadata": {"name": name, "labels": self.labels[name]}}, Node)
+            for name in self.nodes
+        }
+        vms, running = {}, {}
+        for device, (vm, resource) in self.held.items():
+            body = machine(vm, entry(device, resource))
+            allocation = json.dumps({"gpus": {resource: [device]}})
+            body = merged(body, {"metadata": {"annotations": {ALLOCATION_ANNOTATION: allocation}}})
+            vms["default", vm] = msgspec.convert(body, VirtualMachine)
+            node = next(name for name, one in self.nodes.items() if device in one.store.of("VGPUDevice"))
+            running["default", vm] = msgspec.convert(
+                instance(vm, node, entry(device, resource)), VirtualMachineInstance
+            )
+        return AdmissionSnapshot(nodes=nodes, vms=vms, instances=running, **found)  # type: ignore[arg-type]
+
+    def settle(self) -> Cluster:
+        """Run controller and agents until nothing is left to do."""
+        for _ in range(12):
+            if not self._round():
+                return self
+        raise AssertionError("it does not come to rest")
+
+    def _round(self) -> bool:
+        pools = [msgspec.convert(body, VGPUPool) for body in self.pools.values()]
+        found = decide_pools(pools, self.snapshot(), NOW)
+        for change in found:
+            self._apply(change.kind.TYPE.kind, change.name, change.body)
+        for one in self.nodes.values():
+            one.settle()
+        return bool(found)
+
+    def _apply(self, kind: str, name: str, body: JSON) -> None:
+        body = {part: value for part, value in body.items() if value}
+        if kind == "VGPUPool":
+            self.pools[name] = merged(self.pools[name], body)
+            meta = self.pools[name]["metadata"]
+            if meta.get("deletionTimestamp") and not meta["finalizers"]:
+                del self.pools[name]
+            return
+        one = next(one for one in self.nodes.values() if name in one.store.of(kind))
+        body.get("metadata", {}).pop("resourceVersion", None)
+        one.store.patch(kind, name, body)
+
+    # -- the visible state
+
+    def types(self) -> dict[str, Counter[str]]:
+        """Return the existing vGPUs by node."""
+        return {name: Counter(one.live().values()) for name, one in self.nodes.items() if one.live()}
+
+    def ready(self, name: str) -> tuple[str, str]:
+        (found,) = self.pools[name]["status"]["conditions"]
+        return found["status"], found["reason"]
+
+    def message(self, name: str) -> str:
+        (found,) = self.pools[name]["status"]["conditions"]
+        return str(found["message"])
+
+    def devices(self, name: str) -> list[str]:
+        return list(self.pools[name]["status"].get("devices", ()))
+
+
+@pytest.mark.parametrize("template", ["a2:mdev", "a2:vfio"])
+def test_a_pool_enables_the_gpu_and_as_many_devices(tmp_path: Path, template: str) -> None:
+    cluster = Cluster(tmp_path, n1=template)
+    cluster.pool("desk")
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 4})}
+    assert cluster.ready("desk") == ("True", "Configured")
+    assert len(cluster.devices("desk")) == cluster.pools["desk"]["status"]["ready"] == 4
+    labelled = [b for b in cluster.nodes["n1"].store.of("VGPUDevice").values() if POOL_LABEL in b["metadata"]["labels"]]
+    assert [each["spec"]["enabled"] for each in labelled] == [True] * 4
+
+
+def test_a_pool_of_the_cluster_fills_one_gpu_before_it_takes_the_next(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:vfio")
+    cluster.pool("desk", count=3)
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 3})}
+    cluster.pools["desk"]["spec"]["count"] = 6
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 4}), "n2": Counter({FOUR_Q: 2})}
+
+
+def test_places(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:mdev*2", n3="a2:mdev")
+    cluster.labels["n3"]["pool"] = "desks"
+    cluster.pool("node", count=5, nodeName="n2")
+    cluster.pool("card", count=1, sriovGPUDevice="n1-000001000")
+    cluster.pool("labels", count=2, type_name=EIGHT_Q, nodeSelector={"pool": "desks"})
+    cluster.settle()
+    assert cluster.types() == {
+        "n1": Counter({FOUR_Q: 1}),
+        "n2": Counter({FOUR_Q: 5}),
+        "n3": Counter({EIGHT_Q: 2}),
+    }
+
+
+def test_a_pool_that_does_not_fit_says_how_many_do_and_why_not_more(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="l40s:vfio")
+    cluster.pool("first", EIGHT_Q, 1)
+    cluster.settle()
+    cluster.pool("desk", count=4)
+    cluster.settle()
+    assert cluster.ready("first") == ("True", "Configured")
+    assert cluster.ready("desk") == ("False", "Insufficient")
+    assert "0 of 4 vGPUs of type NVIDIA A2-4Q fit" in cluster.message("desk")
+    assert "n1-000001000 is full or has other sizes" in cluster.message("desk")
+    assert "has no type NVIDIA A2-4Q" in cluster.message("desk")
+    assert cluster.types() == {"n1": Counter({EIGHT_Q: 1})}
+
+
+def test_it_takes_no_vgpu_that_was_enabled_without_it(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    one = cluster.nodes["n1"].kubectl("SRIOVGPUDevice", "n1-000001000", enabled=True)
+    one.kubectl("VGPUDevice", "n1-000001004", enabled=True, vGPUTypeName=FOUR_Q)
+    cluster.pool("desk", count=4)
+    cluster.settle()
+    assert cluster.ready("desk") == ("False", "Insufficient")
+    assert "3 of 4" in cluster.message("desk")
+    assert "n1-000001004" not in cluster.devices("desk")
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 4})}
+
+
+def test_it_shrinks_by_idle_devices_and_waits_for_vms(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    cluster.pool("desk")
+    cluster.settle()
+    first, second = cluster.devices("desk")[:2]
+    cluster.run_vm(first)
+    cluster.run_vm(second)
+    cluster.pools["desk"]["spec"]["count"] = 1
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 2})}
+    assert cluster.ready("desk") == ("False", "Held")
+    assert f"VM vm-{first}" in cluster.message("desk")
+    del cluster.held[first]
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 1})}
+    assert cluster.devices("desk") == [second]
+    assert cluster.ready("desk") == ("True", "Configured")
+
+
+def test_another_type_replaces_idle_devices_and_then_the_rest(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:mdev")
+    cluster.pool("desk", count=2)
+    cluster.settle()
+    held, _ = cluster.devices("desk")
+    cluster.run_vm(held)
+    cluster.pools["desk"]["spec"]["vGPUTypeName"] = EIGHT_Q
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 1}), "n2": Counter({EIGHT_Q: 1})}
+    assert cluster.ready("desk") == ("False", "Held")
+    cluster.held.clear()
+    cluster.settle()
+    assert sum(map(Counter.total, cluster.types().values())) == 2
+    assert cluster.ready("desk") == ("True", "Configured")
+
+
+def test_a_device_that_was_disabled_by_hand_comes_back(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    cluster.pool("desk", count=2)
+    cluster.settle()
+    before = cluster.devices("desk")
+    cluster.nodes["n1"].kubectl("VGPUDevice", before[1], enabled=False, vGPUTypeName="")
+    cluster.settle()
+    assert cluster.devices("desk") == before
+
+
+def test_a_deleted_pool_leaves_the_devices_of_vms(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    cluster.pool("desk", count=3)
+    cluster.settle()
+    held = cluster.devices("desk")[1]
+    cluster.run_vm(held)
+    cluster.delete("desk")
+    cluster.settle()
+    assert cluster.pools == {}
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 1})}
+    assert POOL_LABEL not in cluster.nodes["n1"].store.get("VGPUDevice", held)["metadata"]["labels"]
+
+
+def test_a_node_that_leaves_is_replaced(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:mdev")
+    cluster.pool("desk", count=3)
+    cluster.settle()
+    del cluster.nodes["n1"]
+    cluster.settle()
+    assert cluster.types() == {"n2": Counter({FOUR_Q: 3})}
+
+
+def test_a_mig_backed_pool_requests_its_instances(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
+    cluster.pool("small", "GRID A100X-1-5C", 3)
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3})}
+    assert (
+        cluster.nodes["n1"].instances() == ["1g.5gb@0", "1g.5gb@1", "1g.5gb@2"]
+        or len(cluster.nodes["n1"].instances()) == 3
+    )
+
+
+def test_a_time_sliced_pool_keeps_a_mig_capable_gpu_out_of_mig(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
+    cluster.pool("big", "GRID A100X-10C", 2)
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({"GRID A100X-10C": 2})}
+
+
+def test_a_reboot_changes_nothing(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    cluster.pool("desk", count=3)
+    cluster.settle()
+    before = cluster.devices("desk")
+    cluster.nodes["n1"].reboot()
+    cluster.settle()
+    assert cluster.devices("desk") == before
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 3})}
+
+
+def test_a_board_without_sriov(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="t4:mdev")
+    cluster.pool("old", "GRID T4-4Q", 3)
+    cluster.settle()
+    (gpu,) = cluster.nodes["n1"].node.whole.read().gpus
+    assert [vgpu.type for vgpu in gpu.vgpus] == ["GRID T4-4Q"] * 3
+    assert cluster.ready("old") == ("True", "Configured")
+
+
+@pytest.mark.parametrize("seed", parts(4))
+def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    cluster = Cluster(tmp_path, n1="a2:mdev*2", n2="a2:vfio")
+    cluster.pool("a", count=chance.randint(0, 5))
+    cluster.pool("b", chance.choice((FOUR_Q, EIGHT_Q)), count=chance.randint(0, 4))
+    for step in range(10):
+        story = _event(cluster, chance)
+        cluster.settle()
+        live = {device for one in cluster.nodes.values() for device in map(one.name_of, one.live())}
+        assert set(cluster.held) <= live, (seed, step, story)
+        for name, pool in cluster.pools.items():
+            wanted = pool["spec"]["count"]
+            assert cluster.ready(name)[1] in ("Configured", "Insufficient", "Held"), (seed, step, story, pool)
+            assert (cluster.ready(name)[0] == "True") == (
+                pool["status"]["ready"] == wanted == len(cluster.devices(name))
+            ), (seed, step, story, pool)
+
+
+def _event(cluster: Cluster, chance: random.Random) -> str:
+    """Let one thing happen. Return what it was."""
+    pool = cluster.pools[chance.choice(list(cluster.pools))]
+    match kind := chance.choice(("count", "type", "vm", "stop", "hand", "reboot")):
+        case "count":
+            pool["spec"]["count"] = chance.randint(0, 6)
+        case "type":
+            pool["spec"]["vGPUTypeName"] = chance.choice((FOUR_Q, EIGHT_Q))
+        case "vm":
+            devices = [d for name in cluster.pools for d in cluster.devices(name) if d not in cluster.held]
+            if devices:
+                cluster.run_vm(chance.choice(devices))
+        case "stop" if cluster.held:
+            del cluster.held[chance.choice(list(cluster.held))]
+        case "hand":
+            one = chance.choice(list(cluster.nodes.values()))
+            devices = [name for name in one.store.of("VGPUDevice") if name not in cluster.held]
+            if devices:
+                on = chance.random() < 0.5
+                one.kubectl("VGPUDevice", chance.choice(devices), enabled=on, vGPUTypeName=FOUR_Q if on else "")
+        case "reboot":
+            if not cluster.held:
+                chance.choice(list(cluster.nodes.values())).reboot()
+    return kind
