@@ -76,4 +76,4 @@ def test_a_rule_about_a_field_that_there_is_not_is_an_error(monkeypatch: pytest.
 def test_the_files_are_the_definitions(folder: str) -> None:
     texts = [path.read_text() for path in sorted((ROOT / "deploy" / folder).iterdir())]
     written = {item["metadata"]["name"]: item for text in texts for item in yaml.safe_load_all(text)}
-    assert written == {item["metadata"]["name"]: item for item in crds.definitions()}
+    assert written == {item["metadata"]["name"]: item for item in crds.all_definitions()}
