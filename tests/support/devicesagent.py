@@ -33,7 +33,7 @@ CHECK_S = 1
 def install(cluster: Cluster) -> None:
     """Install Harvester's kinds, and the agents' namespace."""
     cluster.namespace(NAMESPACE)
-    cluster.apply(crds.definitions())
+    cluster.apply(crds.all_definitions())
     cluster.wait(lambda: all(cluster.request("GET", f"{API}/{p}").status == 200 for p in PLURALS), "the kinds", 30)
 
 

@@ -89,7 +89,7 @@ class Bed:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        cluster.apply(crds.definitions())
+        cluster.apply(crds.all_definitions())
         for kind in KINDS:
             path = f"{ROOT}/{kind.TYPE.plural}"
             cluster.wait(partial(_served, cluster, path), path, 30)

@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandinCluster
 
     made = StandinCluster(tmp_path_factory.mktemp("cluster"))
     try:
-        made.apply([dict(each) for each in crds.definitions()])
+        made.apply([dict(each) for each in crds.all_definitions()])
         VmCluster(made).install({})
         yield made
     finally:

@@ -46,7 +46,7 @@ class Bed:
 
     def __init__(self, cluster: Cluster, permitted: JSON | None = None) -> None:
         self.cluster = cluster
-        cluster.apply(crds.definitions())
+        cluster.apply(crds.all_definitions())
         VmCluster(cluster).install(permitted)
         for plural in PLURALS:
             cluster.wait(lambda p=plural: cluster.request("GET", f"{API}/{p}").status == 200, plural)  # type: ignore[misc]

@@ -66,7 +66,7 @@ class Served(Store):
 
 @pytest.fixture
 def store(cluster: Cluster) -> Served:
-    cluster.apply(crds.definitions())
+    cluster.apply(crds.all_definitions())
     plurals = [kind.TYPE for kind in KINDS]
     cluster.wait(lambda: all(cluster.request("GET", of.path()).status == 200 for of in plurals), "the definitions")
     return Served(cluster)

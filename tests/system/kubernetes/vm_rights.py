@@ -98,7 +98,7 @@ class VmEnvironment(Environment):
     """``devices`` has the rights of the devices agent's pod on ``OWN_NODE``, ``loose`` the same without a pod."""
 
     def __init__(self, cluster: Cluster) -> None:
-        cluster.apply([*crds.definitions(), *kubevirt.definitions()])
+        cluster.apply([*crds.all_definitions(), *kubevirt.definitions()])
         cluster.namespace(HARVESTER)
         objects = manifests() + manifests(ROOT / "kubernetes-machines")
         super().__init__(cluster, [each for each in objects if not each["kind"].endswith("WebhookConfiguration")])
