@@ -19,7 +19,7 @@ from aliquot.kubernetes.kinds.harvester import (
     VGPUDevice,
     passes_through,
 )
-from aliquot.kubernetes.kinds.harvester_names import SKIP_MIG_ANNOTATION
+from aliquot.kubernetes.kinds.harvester_names import SKIP_MIG_ANNOTATION, SYNCED
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_capacity import table_of
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING
@@ -40,7 +40,9 @@ class PoolRoom(msgspec.Struct, frozen=True):
     skip_mig: bool = False
     """Whether the GPU must be kept from MIG mode, because the type is time-sliced."""
     layout: MigConfiguration | None = None
-    """The MigConfiguration that must request instances first."""
+    """The MigConfiguration that must request more instances for more than ``inside``."""
+    inside: int = 0
+    """How many of ``room`` fit into GPU instances that exist."""
     why: str = ""
     """Why nothing fits, in one clause."""
 
@@ -98,8 +100,20 @@ def _mig_backed_room(
         return _result(snapshot, gpu, wanted, 0 if beside else room, layout=mig, why="waits for its layout")
     instances = [(int(i), p.id) for p in mig.status.profile_status for i in (p.instances or ()) if i.isdecimal()]
     profiles = {p.name.removeprefix("MIG "): p.id for p in mig.status.profile_status}
-    room = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
-    return _result(snapshot, gpu, wanted, room, why=f"has no free GPU instance {wanted.profile}")
+    each, observed = max(1, wanted.per_instance), mig.status.observed_generation == mig.metadata.generation
+    inside = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
+    inside += 0 if observed else each * _coming_instances(mig, row)
+    grows = observed and mig.spec.enabled and mig.status.state == SYNCED
+    room = inside + (each * row.available if grows else 0)
+    why = f"has no free GPU instance {wanted.profile}, and no place for one"
+    found = _result(snapshot, gpu, wanted, room, layout=mig if room > inside else None, why=why)
+    return msgspec.structs.replace(found, inside=inside)
+
+
+def _coming_instances(mig: MigConfiguration, row: MigProfileStatus) -> int:
+    """Return how many instances of a profile are requested and were not created yet."""
+    requested = sum(each.requested for each in mig.spec.profile_spec if each.id == row.id)
+    return max(0, requested - len(row.instances or ())) if mig.spec.enabled else 0
 
 
 def _row(mig: MigConfiguration, wanted: VgpuType) -> MigProfileStatus | None:
@@ -124,7 +138,7 @@ def _result(
     )
     if room and not free and gpu.spec.enabled and layout is None and (stuck := _stuck(snapshot, gpu)):
         room, why = 0, stuck
-    return PoolRoom(gpu, wanted, room, free, not gpu.spec.enabled, skip_mig, layout, "" if room else why)
+    return PoolRoom(gpu, wanted, room, free, not gpu.spec.enabled, skip_mig, layout, why="" if room else why)
 
 
 def _stuck(snapshot: AdmissionSnapshot, gpu: SRIOVGPUDevice) -> str:

@@ -176,12 +176,15 @@ class _PoolRound:
         )[:count]
         if room.enable or room.skip_mig:
             self._enable_gpu(room)
-        elif room.layout is not None:
-            self._request_instances(room.layout, wanted.profile, -(-count // max(1, wanted.per_instance)))
-        else:
+        elif room.layout is None:
             for device in free:
                 self._enable(device)
             count = len(free) or count  # without any, its devices are about to appear
+        else:
+            for device in free[: room.inside]:
+                self._enable(device)
+            if (more := count - room.inside) > 0:
+                self._request_instances(room.layout, wanted.profile, -(-more // max(1, wanted.per_instance)))
         self._planned[gpu.name].extend([wanted.name] * count)
         return count
 
@@ -199,8 +202,10 @@ class _PoolRound:
 
     def _request_instances(self, layout: MigConfiguration, profile: str, count: int) -> None:
         rows = plain(layout.spec.profile_spec)
-        requested = [{**row, "requested": count * (row["name"].removeprefix("MIG ") == profile)} for row in rows]
-        body = {"spec": {"enabled": True, "profileSpec": requested}}
+        for row in rows:
+            row["requested"] = row["requested"] if layout.spec.enabled else 0
+            row["requested"] += count * (row["name"].removeprefix("MIG ") == profile)
+        body = {"spec": {"enabled": True, "profileSpec": rows}}
         self._patch(layout, body, f"pool {self._pool.name} needs {count} x {profile}")
 
     def _enable(self, device: VGPUDevice) -> None:

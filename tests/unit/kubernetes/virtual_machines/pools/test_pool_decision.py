@@ -90,12 +90,12 @@ class Cluster:
         pools = [msgspec.convert(body, VGPUPool) for body in self.pools.values()]
         found = decide_pools(pools, self.snapshot(), NOW)
         for change in found:
-            self._apply(change.kind.TYPE.kind, change.name, change.body)
+            self.apply(change.kind.TYPE.kind, change.name, change.body)
         for one in self.nodes.values():
             one.settle()
         return bool(found)
 
-    def _apply(self, kind: str, name: str, body: JSON) -> None:
+    def apply(self, kind: str, name: str, body: JSON) -> None:
         body = {part: value for part, value in body.items() if value}
         if kind == "VGPUPool":
             self.pools[name] = merged(self.pools[name], body)
@@ -265,6 +265,39 @@ def test_a_mig_backed_pool_requests_its_instances(tmp_path: Path) -> None:
     )
 
 
+def test_a_mig_backed_pool_grows_beside_another_one_while_there_is_place(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
+    cluster.pool("small", "GRID A100X-1-5C", 2)
+    cluster.pool("big", "GRID A100X-3-20C", 1)
+    cluster.settle()
+    first = cluster.devices("small")
+    cluster.run_vm(first[0])
+    cluster.pools["small"]["spec"]["count"] = 3
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3, "GRID A100X-3-20C": 1})}
+    assert set(first) < set(cluster.devices("small"))
+    cluster.pools["big"]["spec"]["count"] = 2
+    cluster.settle()
+    assert cluster.ready("big") == ("False", "Insufficient")
+    assert "no place for one" in cluster.message("big")
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3, "GRID A100X-3-20C": 1})}
+
+
+def test_a_pool_waits_for_instances_that_are_being_created(tmp_path: Path) -> None:
+    # The agent has not seen the request yet: no other GPU is taken meanwhile.
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio", n2="a100-sxm4-40gb:vfio")
+    cluster.pool("small", "GRID A100X-1-5C", 2)
+    cluster.settle()
+    cluster.pools["small"]["spec"]["count"] = 3
+    pools = [msgspec.convert(body, VGPUPool) for body in cluster.pools.values()]
+    (first, *_) = decide_pools(pools, cluster.snapshot(), NOW)
+    assert first.name == "n1-000001000"
+    cluster.apply(first.kind.TYPE.kind, first.name, first.body)
+    assert [each for each in decide_pools(pools, cluster.snapshot(), NOW) if not each.status] == []
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3})}
+
+
 def test_a_time_sliced_pool_keeps_a_mig_capable_gpu_out_of_mig(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
     cluster.pool("big", "GRID A100X-10C", 2)
@@ -306,9 +339,23 @@ def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(tmp_path: Path, s
         for name, pool in cluster.pools.items():
             wanted = pool["spec"]["count"]
             assert cluster.ready(name)[1] in ("Configured", "Insufficient", "Held"), (seed, step, story, pool)
+            if cluster.ready(name)[1] == "Insufficient":
+                assert not offers(cluster, pool["spec"]["vGPUTypeName"]), (seed, step, story, pool)
             assert (cluster.ready(name)[0] == "True") == (
                 pool["status"]["ready"] == wanted == len(cluster.devices(name))
             ), (seed, step, story, pool)
+
+
+def offers(cluster: Cluster, type_name: str) -> list[str]:
+    """Return the free devices on which the agents would create the type, and the GPUs that are not shared yet."""
+    devices = [body for one in cluster.nodes.values() for body in one.store.of("VGPUDevice").values()]
+    free = [
+        body
+        for body in devices
+        if not body["spec"]["enabled"] and type_name in body["status"].get("availableTypes", {})
+    ]
+    gpus = [body for one in cluster.nodes.values() for body in one.store.of("SRIOVGPUDevice").values()]
+    return [body["metadata"]["name"] for body in (*free, *(gpu for gpu in gpus if not gpu["spec"]["enabled"]))]
 
 
 def _event(cluster: Cluster, chance: random.Random) -> str:
