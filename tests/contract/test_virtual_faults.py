@@ -64,13 +64,13 @@ class Cut:
 
 
 class Blind(Cut):
-    """Files of a process that may not inspect other processes."""
+    """Files of a process that may not inspect the processes of VMs."""
 
     def __init__(self, files: KernelFiles) -> None:
         super().__init__(files, 0, True)
 
     def names(self, path: str) -> tuple[str, ...]:
-        if path.endswith("/fd"):
+        if path.endswith("/fd") and path != "/proc/1/fd":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return super().names(path)
 

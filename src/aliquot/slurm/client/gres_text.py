@@ -94,7 +94,7 @@ def _configured(part: str, text: str) -> Gres:
 def _listed(part: str) -> Gres | None:
     plain, _, rest = part.partition("(")
     words = [w for w in plain.split(":") if w != "no_consume"]
-    if not words[0]:
+    if not words or not words[0]:
         return None
     count = count_of(words[-1]) if len(words) > 1 else None
     kind = ":".join(words[1:] if count is None else words[1:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aliquot.slurm.client import error_messages as complaints
@@ -62,6 +62,7 @@ def test_folded_as_slurm_folds() -> None:
 
 
 @given(st.text(max_size=40))
+@example("no_consume")
 def test_no_text_breaks_the_readers(text: str) -> None:
     for read in (expand, parse_configured):
         with contextlib.suppress(HostlistError, GresError):
