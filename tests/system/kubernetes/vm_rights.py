@@ -52,6 +52,9 @@ MACHINE, SETTINGS = (
 )
 MAPS = f"/api/v1/namespaces/{NS}/configmaps"
 SECRETS = f"/api/v1/namespaces/{NS}/secrets"
+POOLS, POOLED = "/apis/aliquot.dev/v1alpha1/vgpupools", ("sriovgpudevices", "vgpudevices", "migconfigurations")
+POOL = f"{POOLS}/desks"
+CLAIMS_API = "/apis/resource.k8s.io/v1"
 LAUNCHER, DRIVER = "virt-launcher-vm-abcde", "nvidia-driver-daemonset-abcde"
 EXEC_DRIVER = (
     f"/api/v1/namespaces/{HARVESTER}/pods/{DRIVER}/exec?container=nvidia-driver-ctr&command=nvidia-smi&stdout=1"
@@ -118,6 +121,8 @@ class VmEnvironment(Environment):
         for plural in KINDS:
             self.put(path(plural), item(plural))
             self.put(path(plural, OTHER_NODE), item(plural, OTHER_NODE, **OURS))
+        pool = {"apiVersion": "aliquot.dev/v1alpha1", "kind": "VGPUPool", "metadata": {"name": "desks"}}
+        self.put(POOL, pool | {"spec": {"vGPUTypeName": "NVIDIA A2-4Q", "count": 1}})
         devices = {
             "gpus": [{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}],
             "hostDevices": [{"name": "two", "deviceName": "nvidia.com/GA102GL_A40"}],
@@ -227,6 +232,9 @@ USES: dict[tuple[str, str], dict[str, Use]] = {
         "watch": _asks("GET", f"{DEFINITIONS}?fieldSelector=metadata.name={DEFINITION.rpartition('/')[2]}&{WATCH}"),
         "patch": _described,
     },
+    (CONTROLLER, "vgpupools"): _reads(*POOL.rsplit("/", 1))
+    | {"patch": _asks("PATCH", POOL, {"metadata": {"finalizers": ["aliquot.dev/pool"]}})},
+    (CONTROLLER, "vgpupools/status"): {"patch": _asks("PATCH", f"{POOL}/status", {"status": {"ready": 1}})},
     (CONTROLLER, "endpoints"): {"get": _asks("GET", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}")},
     (CONTROLLER, "secrets"): {
         "create": _secret,
@@ -248,6 +256,12 @@ for _plural in KINDS:
     USES[CONTROLLER, _plural] = _reading | {"delete": _deleted(_plural, OTHER_NODE)}
 for _claims in ("pcideviceclaims", "usbdeviceclaims"):
     USES[CONTROLLER, _claims]["patch"] = _unfinalized(_claims)
+for _plural in POOLED:
+    _pooled = {"metadata": {"labels": {"aliquot.dev/pool": "desks"}}, "spec": {"enabled": False}}
+    USES[CONTROLLER, _plural]["patch"] = _asks("PATCH", path(_plural), _pooled)
+for _claims in ("resourceclaims", "resourceclaimtemplates"):
+    _listed = _reads(f"{CLAIMS_API}/{_claims}", "")
+    USES[CONTROLLER, _claims] = {verb: _listed[verb] for verb in ("list", "watch")}
 for _hooks in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
     USES[CONTROLLER, _hooks] = {
         "get": _asks("GET", f"{ADMISSION}/{_hooks}/{WEBHOOK}"),

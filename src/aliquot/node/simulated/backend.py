@@ -270,7 +270,7 @@ def _instance(instance: JsonObject, gpu: JsonObject) -> GpuInstance:
         holders=holders,
         capability_minor=gi_minor(gpu["minor"], gi),
         compute_instances=tuple(_compute(c, gi, gpu) for c in instance["compute_instances"]),
-        mixed_size=instance["mixed"],
+        mixed_size=bool(instance.get("mixed")),
     )
 
 
