@@ -15,7 +15,6 @@ from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu, RuleCode
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
-from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
 
 ResolvedTypes = list[tuple[VgpuRequest, VgpuType]]
 
@@ -104,6 +103,8 @@ def mig_backed(
         needed[key] = (profile, count + request.count, max(1, each.per_instance))
     counts = [(profile, -(-count // per)) for profile, count, per in needed.values()]
     if entry.mixed_size and any(each.per_instance > 1 for _, each in found):
+        from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
+
         types = [(each, request.count) for request, each in found]
         fewest = fewest_instances(table, types, {name: p.id for name, p in family.by_name.items()})
         counts = [(family.by_id[profile], count) for profile, count in fewest.items()]
