@@ -27,7 +27,7 @@ _TAKES = re.compile(
     r"|nvidia-smi\b[^|;]*(?:reset|-r\b|-d[gc]i)"
     r"|aliquot (?:vgpu|passthrough) disable\b|aliquot drain\b|aliquot sim stop\b|aliquot libvirt detach\b)[^|;(\n]*"
 )
-_DEVICE_KINDS = "pcideviceclaim|sriovgpudevice|vgpudevice|migconfiguration"
+_DEVICE_KINDS = "pcideviceclaim|usbdeviceclaim|sriovnetworkdevice|sriovgpudevice|vgpudevice|migconfiguration"
 _ONE = (
     rf"kubectl delete (?:{_DEVICE_KINDS}|resourceslice) {HOLE}",
     rf"scontrol delete (?:nodename|reservationname)={HOLE}",
