@@ -1595,7 +1595,7 @@ MUTANTS = {
     "host-mounts": Mutant(
         "a disk with the host's file systems may be passed through",
         "hardware/kernel/function_users.py",
-        "        if device in blocks:\n            yield f",
+        "        if device in blocks or number in numbers:\n            yield f",
         "        if not device:\n            yield f",
         FUNCTION_USERS,
     ),
@@ -1613,11 +1613,18 @@ MUTANTS = {
         "        elif not controllers:",
         FUNCTION_USERS,
     ),
+    "host-usb": Mutant(
+        "a USB disk with the host's file systems is offered to VMs",
+        f"{HARVESTER}/peripherals/usb_devices.py",
+        "    if device is not None and device.user:",
+        "    if device is None:",
+        (f"{OBJECTS[0]}/peripherals/test_usb_objects.py",),
+    ),
     "function-override": Mutant(
         "a function keeps the override of vfio-pci, so pcidevices cannot give it back",
-        "hardware/kernel/function_binding.py",
-        '        files.write(bus.attribute(pci, "driver_override"), "\\n")',
-        "        pass",
+        "hardware/kernel/pci.py",
+        "    if driver_override(files, pci):",
+        "    if wanted != VFIO and driver_override(files, pci):",
         (f"{OBJECTS[0]}/test_all_devices_moves.py",),
     ),
     "function-boards": Mutant(

@@ -21,6 +21,8 @@ class UsbDevice(msgspec.Struct, frozen=True):
     description: str = ""
     class_type: str = ""
     """The name of its class, or of its first interface's class (``Mass Storage``)."""
+    user: str = ""
+    """What on the host needs it, or what is plugged into it (``sdb1 is mounted on /data``); "" if nothing does."""
 
 
 class NetworkFunction(msgspec.Struct, frozen=True):

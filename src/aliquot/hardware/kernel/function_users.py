@@ -17,6 +17,7 @@ from aliquot.hardware.kernel.vfio_holders import hidden_processes
 from aliquot.hardware.kernel_files import KernelFiles
 
 _CLASS = "/sys/class"
+_BTRFS = "/sys/fs/btrfs"
 _INIT = "/proc/1"
 _ADDRESS = re.compile(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/)")
 _USER_SPACE = ("uio_pci_generic", "igb_uio")
@@ -36,7 +37,16 @@ def host_uses(files: KernelFiles, pci: str, node_addresses: Collection[str] = ()
     driver = bus.driver(files, pci)
     programs = (f"{driver} gives it to a program of the host",) if driver in _USER_SPACE else ()
     network = network_uses(files, interfaces(files).get(pci, ()), node_addresses)
-    return (*functions, *programs, *_storage_uses(files, pci), *network)
+    return (*functions, *programs, *_block_uses(files, _blocks(files, pci)), *network)
+
+
+def usb_uses(files: KernelFiles, port: str, node_addresses: Collection[str] = ()) -> tuple[str, ...]:
+    """Return what on the host needs a USB device, or what is plugged into it, as phrases; none if a VM may have it.
+
+    ``port`` is the kernel's name of the device: ``1-4.2``. Raises OSError.
+    """
+    network = network_uses(files, _below(files, "net", port), node_addresses)
+    return (*_block_uses(files, _below(files, "block", port)), *network)
 
 
 def interfaces(files: KernelFiles) -> Mapping[str, tuple[str, ...]]:
@@ -55,18 +65,27 @@ def master(files: KernelFiles, interface: str) -> str:
 
 def _owners(files: KernelFiles, kind: str, name: str) -> tuple[str, ...]:
     """Return the function below whose directory a class device is; none for a virtual one."""
+    return tuple(_ADDRESS.findall(f"{_optional_link(files, f'{_CLASS}/{kind}/{name}')}/")[-1:])
+
+
+def _below(files: KernelFiles, kind: str, port: str) -> frozenset[str]:
+    """Return the class devices whose path leads over a USB device."""
+    names = list_names(files, f"{_CLASS}/{kind}")
+    return frozenset(name for name in names if f"/{port}/" in _optional_link(files, f"{_CLASS}/{kind}/{name}"))
+
+
+def _optional_link(files: KernelFiles, path: str) -> str:
+    """Return a link's target; "" if it is gone, or not a link (bonding_masters)."""
     try:
-        target = files.link(f"{_CLASS}/{kind}/{name}")
+        return files.link(path)
     except OSError:
-        return ()  # it is gone, or it is not a device (bonding_masters)
-    return tuple(_ADDRESS.findall(f"{target}/")[-1:])
+        return ""
 
 
 # -- storage
 
 
-def _storage_uses(files: KernelFiles, pci: str) -> Iterator[str]:
-    blocks = _blocks(files, pci)
+def _block_uses(files: KernelFiles, blocks: frozenset[str]) -> Iterator[str]:
     if not blocks:
         return
     if hidden := hidden_processes(files):
@@ -75,9 +94,13 @@ def _storage_uses(files: KernelFiles, pci: str) -> Iterator[str]:
     for block in sorted(blocks):
         users = list_names(files, f"{_CLASS}/block/{block}/holders")
         yield from (f"{user} uses {block}" for user in sorted(users))
-    for device, point in _mounts(files):
-        if device in blocks:
-            yield f"{device} is mounted on {point}"
+    numbers = {read_optional(files, f"{_CLASS}/block/{block}/dev") or block: block for block in sorted(blocks)}
+    for device, number, point in _mounts(files):
+        if device in blocks or number in numbers:
+            yield f"{device if device in blocks else numbers[number]} is mounted on {point}"
+    for name in sorted(list_names(files, _BTRFS)):
+        members = sorted(blocks & {*list_names(files, f"{_BTRFS}/{name}/devices")})
+        yield from (f"{block} is part of the mounted btrfs file system {name}" for block in members)
     for row in (read_optional(files, "/proc/swaps") or "").splitlines()[1:]:
         if (device := row.split(" ")[0].split("\t")[0].removeprefix("/dev/")) in blocks:
             yield f"{device} is swap space"
@@ -92,7 +115,7 @@ def _blocks(files: KernelFiles, pci: str) -> frozenset[str]:
             found.add(name)
         elif controllers:
             # With native multipath, the disk belongs to a subsystem, which names its controllers.
-            subsystem = _SUBSYSTEM.search(files.link(f"{_CLASS}/block/{name}"))
+            subsystem = _SUBSYSTEM.search(_optional_link(files, f"{_CLASS}/block/{name}"))
             if subsystem and not controllers.isdisjoint(
                 list_names(files, f"{_CLASS}/nvme-subsystem/{subsystem.group(1)}")
             ):
@@ -100,14 +123,19 @@ def _blocks(files: KernelFiles, pci: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _mounts(files: KernelFiles) -> Iterator[tuple[str, str]]:
-    """Yield the block device and the mount point of each mount of the host. Raises OSError."""
+def _mounts(files: KernelFiles) -> Iterator[tuple[str, str, str]]:
+    """Yield the block device, its number, and the mount point of each mount of the host. Raises OSError.
+
+    The number counts where the name is another one (``/dev/root``, a link). With btrfs only the name counts.
+    """
     for row in files.read(f"{_INIT}/mountinfo").splitlines():
         words, _, rest = row.partition(" - ")
         source = rest.split(" ")[1] if rest.count(" ") else ""
         if source.startswith("/dev/"):
-            point = _OCTAL.sub(lambda code: chr(int(code.group(1), 8)), words.split(" ")[4])
-            yield source.removeprefix("/dev/"), point
+            _, _, number, _, point, *_ = words.split(" ")
+            point = _OCTAL.sub(lambda code: chr(int(code.group(1), 8)), point)
+            for device in source.split(":"):  # bcachefs names all its disks
+                yield device.removeprefix("/dev/"), number, point
 
 
 # -- network

@@ -6,9 +6,12 @@ Root hubs are omitted, as in Harvester: they are part of their controller. Other
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from functools import cache
 
 from aliquot.core.model.peripherals import UsbDevice
 from aliquot.errors import HardwareError
+from aliquot.hardware.kernel.function_users import usb_uses
 from aliquot.hardware.kernel.pci_ids import PciNames
 from aliquot.hardware.kernel.sysfs import is_absent, list_names, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
@@ -17,6 +20,7 @@ DEVICES = "/sys/bus/usb/devices"
 USB_IDS = ("/usr/share/hwdata/usb.ids", "/usr/share/misc/usb.ids", "/var/lib/usbutils/usb.ids")
 """Paths of the database of USB names, which has the format of ``pci.ids``; the first that exists is used."""
 _BY_INTERFACE = "00"
+_IDENTITY = {"DEVNAME", "BUSNUM", "DEVNUM"}
 _CLASSES = {
     "01": "Audio",
     "02": "Communications",
@@ -46,17 +50,20 @@ _CLASSES = {
 """The names of USB-IF's base classes, in the spelling of Harvester."""
 
 
-def scan_usb(files: KernelFiles, id_names: PciNames | None = None) -> tuple[UsbDevice, ...]:
+def scan_usb(
+    files: KernelFiles, id_names: PciNames | None = None, node_addresses: Collection[str] = ()
+) -> tuple[UsbDevice, ...]:
     """Return the USB devices in the order of their files. A device that disappears during the scan is omitted.
 
-    Raises HardwareError if a device cannot be read: it must not be reported as unplugged.
+    ``node_addresses`` are the IP addresses by which the cluster reaches this node. Raises HardwareError if a device
+    cannot be read: it must not be reported as unplugged.
     """
     names_of = id_names or usb_names()
     found = []
     try:
         for name in list_names(files, DEVICES):
             if not name.startswith("usb") and ":" not in name:
-                found.append(_device(files, f"{DEVICES}/{name}", names_of))
+                found.append(_device(files, name, names_of, node_addresses))
     except (OSError, ValueError) as failure:
         path = getattr(failure, "filename", None) or DEVICES
         reason = getattr(failure, "strerror", None) or str(failure)
@@ -64,8 +71,9 @@ def scan_usb(files: KernelFiles, id_names: PciNames | None = None) -> tuple[UsbD
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.path))
 
 
+@cache
 def usb_names(paths: tuple[str, ...] = USB_IDS) -> PciNames:
-    """Return the names of the host's database of USB ids, if it has one."""
+    """Return the names of the host's database of USB ids, if it has one. It is read once."""
     for path in paths:
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as stream:
@@ -73,11 +81,12 @@ def usb_names(paths: tuple[str, ...] = USB_IDS) -> PciNames:
     return PciNames([])
 
 
-def _device(files: KernelFiles, folder: str, names_of: PciNames) -> UsbDevice | None:
+def _device(files: KernelFiles, port: str, names_of: PciNames, node_addresses: Collection[str]) -> UsbDevice | None:
     """Return the device of a directory, or None if it is none or disappeared since it was listed."""
+    folder = f"{DEVICES}/{port}"
     fields = _event_fields(read_optional(files, f"{folder}/uevent") or "")
     numbers = fields.get("PRODUCT", "").split("/")
-    if "DEVNAME" not in fields or len(numbers) != 3:
+    if not fields.keys() >= _IDENTITY or len(numbers) != 3:
         return None
     vendor, product = (f"{int(number, 16):04x}" for number in numbers[:2])
     try:
@@ -95,6 +104,7 @@ def _device(files: KernelFiles, folder: str, names_of: PciNames) -> UsbDevice | 
         controller=_controller(link),
         description=_description(files, folder, (vendor, product), names_of),
         class_type=_class_name(files, folder),
+        user="; ".join(usb_uses(files, port, node_addresses)),
     )
 
 

@@ -108,6 +108,32 @@ def test_a_disk_of_a_multipath_subsystem_belongs_to_its_controllers(tmp_path: Pa
     assert host_uses(files, HBA) == ()
 
 
+def test_a_root_disk_counts_by_its_number_where_its_name_is_another_one(tmp_path: Path) -> None:
+    disk = "sys/devices/pci0000:00/0000:03:00.0/host0/block/sda"
+    rows = {"proc/1/mountinfo": "25 1 8:2 / / rw - ext4 /dev/root rw\n", f"{disk}/sda2/dev": "8:2\n"}
+    links = {f"sys/class/block/{name}": f"../../../{disk}/{path}" for name, path in {"sda": "", "sda2": "sda2"}.items()}
+    assert host_uses(made(tmp_path, rows, links), HBA) == ("sda2 is mounted on /",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "links", "phrase"),
+    [
+        (
+            "btrfs",
+            "/dev/sdz",
+            {"sys/fs/btrfs/9f2c/devices/nvme2n1": "../../../nvme2n1"},
+            "nvme2n1 is part of the mounted btrfs file system 9f2c",
+        ),
+        ("bcachefs", "/dev/sdz:/dev/nvme2n1", {}, "nvme2n1 is mounted on /data"),
+    ],
+)
+def test_each_disk_of_a_file_system_with_several_is_in_use(
+    tmp_path: Path, kind: str, source: str, links: dict[str, str], phrase: str
+) -> None:
+    rows = {"proc/1/mountinfo": f"25 1 0:40 / /data rw - {kind} {source} rw\n"}
+    assert host_uses(made(tmp_path, rows, MULTIPATH | links), NVME) == (phrase,)
+
+
 def test_a_disk_that_a_program_drives_itself_is_in_use(tmp_path: Path) -> None:
     links = {f"sys/bus/pci/devices/{NVME}/driver": "../../../../bus/pci/drivers/uio_pci_generic"}
     assert host_uses(made(tmp_path, {}, links), NVME) == ("uio_pci_generic gives it to a program of the host",)

@@ -80,6 +80,24 @@ def test_the_class_of_a_device(tree: Tree, code: str, name: str) -> None:
     assert [each.class_type for each in scan_usb(tree, NO_NAMES)] == [name]
 
 
+def test_what_the_host_uses_of_a_device_or_below_a_hub(tree: Tree) -> None:
+    plug(tree, "1-4", bDeviceClass="09")
+    plug(tree, "1-4.1", UEVENT.replace("004", "005"))
+    plug(tree, "1-40", UEVENT.replace("004", "006"))
+    tree.tie("/sys/class/block/sdb1", f"../../..{ROOT}/1-4/1-4.1/1-4.1:1.0/host6/target6:0:0/6:0:0:0/block/sdb/sdb1")
+    tree.tie("/sys/class/net/eth7", f"../../..{ROOT}/1-40/1-40:1.0/net/eth7")
+    tree.put("/proc/1/mountinfo", "25 1 8:17 / /data rw - ext4 /dev/sdb1 rw\n")
+    tree.put("/proc/1/net/route", "Iface\tDestination\neth7\t00000000\t0101A8C0\t3\t0\t0\t0\t00000000\t0\t0\t0\n")
+    disk = "sdb1 is mounted on /data"
+    hub, stick, card = scan_usb(tree, NO_NAMES)
+    assert (hub.user, stick.user, card.user) == (disk, disk, "its interface eth7 has the default route")
+
+
+def test_an_entry_without_a_number_is_no_device(tree: Tree) -> None:
+    plug(tree, "1-4", UEVENT.replace("BUSNUM=001\n", ""))
+    assert scan_usb(tree, NO_NAMES) == ()
+
+
 def test_a_host_without_usb_has_no_device(tmp_path: Path) -> None:
     assert scan_usb(Tree(tmp_path), NO_NAMES) == ()
 

@@ -90,7 +90,8 @@ class HostPeripherals:
 
     def _read(self) -> Peripherals:
         files = self._bus()
-        return Peripherals(scan_usb(files), scan_ports(files, self._addresses()))
+        addresses = self._addresses()
+        return Peripherals(scan_usb(files, None, addresses), scan_ports(files, addresses))
 
     def _bus(self) -> KernelFiles:
         if self._files is None:

@@ -184,7 +184,8 @@ class One:
         )
 
     def _peripherals(self) -> Peripherals:
-        return Peripherals(scan_usb(self.node.files, NAMES), scan_ports(self.node.files, self.node_addresses))
+        files, addresses = self.node.files, self.node_addresses
+        return Peripherals(scan_usb(files, NAMES, addresses), scan_ports(files, addresses))
 
     def publish(self) -> int:
         """Write until all objects are current. Return the number of changes."""

@@ -28,7 +28,7 @@ from aliquot.kubernetes.kinds.harvester_peripherals import (
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.node_view import JSON, NodeView, ObjectChange, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels, plain
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
+from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, ObjectVerdict
 
 _LONGEST_RESOURCE = 63
 """The most characters of a resource's name after the domain, for kubelet."""
@@ -178,6 +178,9 @@ def _refusal(view: NodeView, objects: Objects, name: str) -> ObjectVerdict | Non
         text = f"kubelet takes at most {_LONGEST_RESOURCE} characters for a resource, and {name} has {len(name)}"
         return ObjectVerdict("NotCapable", text, "give the node a shorter name")
     device, found = present_devices(view).get(name), objects.usb.get(name)
+    if device is not None and device.user:
+        text = f"the host itself uses it: {device.user}"
+        return ObjectVerdict(HELD, text, "end that use, or claim another device; see lsusb -t on the node")
     controller = device.controller if device is not None else found.status.pci_address if found is not None else ""
     for claim in objects.claims.values():
         if controller and claim.spec.address == controller and claim.spec.node_name == view.node:

@@ -199,3 +199,16 @@ def test_an_agent_without_the_option_writes_nothing_about_usb(one: One) -> None:
     one.control("usb-unplug", path="/dev/bus/usb/001/002")
     assert changes(one.view(), one.store.typed(), one.results) == ()
     assert offered(one) == {}
+
+
+def test_a_device_that_the_host_uses_is_not_offered_until_that_ends(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim(one)
+    uses = ["sdb1 is mounted on /data"]
+    monkeypatch.setattr("aliquot.hardware.kernel.usb_scan.usb_uses", lambda *_: tuple(uses))
+    one.settle()
+    assert ready(one.store.get("USBDeviceClaim", NAME)) == ("False", "Held")
+    assert "the host itself uses it: sdb1 is mounted on /data" in message(one.store.get("USBDeviceClaim", NAME))
+    assert (offered(one), one.store.get("USBDevice", NAME)["status"]["enabled"]) == ({}, False)
+    uses.clear()
+    one.settle()
+    assert ready(one.store.get("USBDeviceClaim", NAME)) == ("True", "PassedThrough")
