@@ -35,6 +35,8 @@ def test_a_gpu_is_passed_through_and_taken_back(bench: Start, kind: str) -> None
     assert node.backend.read_gpu(second.pci).virtual == unavailable.virtual
     assert node.backend.read_gpu(third.pci) == gpus[2]
     assert node.open().read().gpus == gpus, "another process reads the same"
+    override = node.files.read(f"{PCI}/{second.pci}/driver_override")
+    assert override == "(null)", "with one, pcidevices could not give the GPU back after a move of the node"
     assert node.backend.set_mode(third.pci, True), "NVML's indexes have changed, but the GPU is the same"
     assert [g.mig.enabled for g in node.backend.nvml.read().gpus] == [False, True]
     node.backend.set_passthrough(second.pci, False)

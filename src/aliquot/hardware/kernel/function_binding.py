@@ -52,11 +52,6 @@ def bind_function(files: KernelFiles, clock: Clock, pci: str, node_addresses: Co
         step = "modprobe vfio-pci on the node; Aliquot then continues by itself"
         raise BlockedError("the driver vfio-pci is not loaded", code="NO_VFIO", next_step=step)
     bind_to_vfio(files, clock, pci, ())
-    try:
-        # A function that is bound keeps its driver. With the override, pcidevices could not give it back after a move.
-        files.write(bus.attribute(pci, "driver_override"), "\n")
-    except OSError as failure:
-        raise kernel_file_error(failure, f"clearing the override of {pci}", f"{bus.DEVICES}/{pci}") from failure
 
 
 def release_function(files: KernelFiles, pci: str, driver: str) -> None:

@@ -131,6 +131,7 @@ def rebind(files: KernelFiles, pci: str, wanted: str | None) -> None:
             files.write(attribute(pci, "driver/unbind"), pci)
         if wanted != "":
             files.write(PROBE, pci)
-    if wanted != VFIO and driver_override(files, pci):
-        # Only vfio-pci needs the override to stay. Otherwise any driver may bind the function after the next unbind.
+    if driver_override(files, pci):
+        # A bound function keeps its driver. With the override, no other program could give it another one later:
+        # pcidevices after a move of the node.
         files.write(attribute(pci, "driver_override"), "\n")

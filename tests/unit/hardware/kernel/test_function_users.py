@@ -59,6 +59,7 @@ def test_a_free_function_goes_to_vfio_and_back_to_its_driver(node: Node, address
     first = driver(node, address)
     bind_function(node.files, CountingClock(), address, ())
     assert driver(node, address) == "vfio-pci"
+    assert node.files.read(f"/sys/bus/pci/devices/{address}/driver_override") == "(null)"
     release_function(node.files, address, first)
     assert driver(node, address) == first
     assert node.files.read(f"/sys/bus/pci/devices/{address}/driver_override") == "(null)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.core.engine.history import PastRun
+from aliquot.core.model.actions import SetPassthrough
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.plan import Plan
@@ -126,6 +127,8 @@ class HostGpus:
 
     async def apply(self, plan: Plan, report: Report) -> ApplyOutcome:
         """Apply a plan through the access of the last observation. Raises what ``engine.apply`` raises."""
+        if any(isinstance(each, SetPassthrough) and each.on for each in plan.actions):
+            await asyncio.to_thread(lambda: load_vfio(self._bus(), self._programs))
         return await self._worker.apply(plan, report, all_gpus=True)
 
     async def bind(self, binding: FunctionBinding, node_addresses: Collection[str]) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from aliquot.core.model.actions import SetPassthrough
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.plan import Plan
 from aliquot.errors import NoDriverError
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.virtual_machines.agent import host_gpus
@@ -63,3 +66,22 @@ def test_a_session_is_kept_until_the_access_is_another() -> None:
 
     asyncio.run(play())
     assert bed.used == [first, second]
+
+
+@pytest.mark.parametrize(("on", "commands"), [(True, [("modprobe", "vfio-pci"), ()]), (False, [()])])
+def test_vfio_is_loaded_before_a_gpu_is_passed_through(
+    monkeypatch: pytest.MonkeyPatch, on: bool, commands: list[tuple[str, ...]]
+) -> None:
+    # Once pcidevices has left the node, nothing else loads it after a reboot. () is the change itself.
+    run = list[tuple[str, ...]]()
+    programs = SimpleNamespace(run=lambda command, timeout_s: run.append(command))
+    monkeypatch.setattr(host_gpus, "LocalPrograms", lambda *_, **__: programs)
+
+    async def apply(plan: Plan, report: Any, *, all_gpus: bool) -> None:
+        run.append(())
+
+    worker: Any = SimpleNamespace(apply=apply)
+    gpus = HostGpus(lambda: SimpleNamespace(exists=lambda path: False), worker, Bed().connect)
+    action = SetPassthrough(gpu="0000:08:00.0", reason="", on=on)
+    asyncio.run(gpus.apply(Plan("node", "", Desired(()), (action,)), print))
+    assert run == commands
