@@ -201,9 +201,12 @@ class _PoolRound:
         self._patch(room.gpu, body, f"pool {self._pool.name} needs vGPUs of it")
 
     def _request_instances(self, layout: MigConfiguration, profile: str, count: int) -> None:
-        rows = plain(layout.spec.profile_spec)
+        before = {row.id: row.requested for row in layout.spec.profile_spec} if layout.spec.enabled else {}
+        # The status has all profiles; a user's merge patch may have dropped some from the spec.
+        rows = [
+            {"id": row.id, "name": row.name, "requested": before.get(row.id, 0)} for row in layout.status.profile_status
+        ]
         for row in rows:
-            row["requested"] = row["requested"] if layout.spec.enabled else 0
             row["requested"] += count * (row["name"].removeprefix("MIG ") == profile)
         body = {"spec": {"enabled": True, "profileSpec": rows}}
         self._patch(layout, body, f"pool {self._pool.name} needs {count} x {profile}")

@@ -298,6 +298,16 @@ def test_a_pool_waits_for_instances_that_are_being_created(tmp_path: Path) -> No
     assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3})}
 
 
+def test_a_row_that_a_merge_patch_dropped_is_requested_all_the_same(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:mdev")
+    (gpu,) = cluster.nodes["n1"].store.of("SRIOVGPUDevice")
+    cluster.nodes["n1"].kubectl("SRIOVGPUDevice", gpu, enabled=True)
+    cluster.nodes["n1"].kubectl("MigConfiguration", gpu, profileSpec=[{"id": 0, "name": "MIG 7g.40gb", "requested": 0}])
+    cluster.pool("pool", "GRID A100X-1-5C", 2)
+    cluster.settle()
+    assert cluster.pools["pool"]["status"]["ready"] == 2
+
+
 def test_a_time_sliced_pool_keeps_a_mig_capable_gpu_out_of_mig(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
     cluster.pool("big", "GRID A100X-10C", 2)

@@ -72,11 +72,21 @@ def warnings(edit: ObjectEdit[MigConfiguration], snapshot: AdmissionSnapshot) ->
             f"the agent deletes {edit.name}: it creates one when the SRIOVGPUDevice is enabled, if the GPU supports MIG"
         )
         yield advice(why, enable_command("sriovgpudevice", edit.name))
+    dropped = _missing_profiles(new)
+    if dropped and dropped != (_missing_profiles(old) if old is not None else ()):
+        why = f"profileSpec of {edit.name} has no row for {shorten_list(dropped, 10)}: Harvester's page cannot request "
+        yield advice(f"{why}them; add the rows with requested 0", f"kubectl edit migconfiguration {edit.name}")
     if not new.spec.enabled or (old is not None and old.spec.enabled):
         return
     if not layout.requested_counts(new) and not any(each.instances for each in new.status.profile_status):
         why = f"{edit.name} requests no GPU instance, so its vGPUs have no types: set requested in profileSpec"
         yield advice(why, f"kubectl edit migconfiguration {edit.name}")
+
+
+def _missing_profiles(mig: MigConfiguration) -> tuple[str, ...]:
+    """Return the GPU's profiles without a row in the spec: a merge patch replaces the whole list."""
+    known = {each.id for each in mig.spec.profile_spec}
+    return tuple(each.name for each in mig.status.profile_status if each.id not in known)
 
 
 def _disable_first(name: str, old: MigConfiguration) -> Message:

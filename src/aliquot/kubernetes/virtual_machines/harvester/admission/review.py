@@ -9,7 +9,8 @@ from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
-from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, skips_mig
+from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, VGPUDevice, skips_mig
+from aliquot.kubernetes.kinds.harvester_names import object_name
 from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import network_devices as network
@@ -20,6 +21,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission import usb_devices 
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import missing_device_warnings
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import physical_address
 
 K = TypeVar("K", bound=KubeObject)
 _RULES: dict[str, tuple[type[Any], Any]] = {
@@ -53,8 +55,15 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
     reasons = tuple(dict.fromkeys(map(str, _reasons(edit, rules, snapshot))))
     warnings = [*getattr(rules, "warnings", _no_warnings)(edit, snapshot)]
     if old is None and new is not None and not reasons and kind in ADMISSION_KINDS:
-        warnings += missing_device_warnings(name, new.spec.node_name, snapshot)
+        warnings += missing_device_warnings(_device_name(name, new), new.spec.node_name, snapshot)
     return AdmissionVerdict(reasons=reasons, warnings=tuple(map(str, warnings)))
+
+
+def _device_name(name: str, new: KubeObject) -> str:
+    """Return the name of the PCIDevice that an object is about: for a slot, that of its GPU."""
+    if not isinstance(new, VGPUDevice):
+        return name
+    return object_name(new.spec.node_name, physical_address(new.spec.address))
 
 
 def withdraws_device(request: AdmissionRequest) -> bool:

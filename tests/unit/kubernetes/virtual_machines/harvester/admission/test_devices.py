@@ -180,6 +180,13 @@ def test_a_new_object_about_nothing_is_let_in_with_a_warning() -> None:
     assert judge(request("sriovgpudevices", None, gpu()), environment(functions=[function()])).warnings == ()
 
 
+def test_a_slot_is_about_its_gpu() -> None:
+    slot = vgpu("0000:08:00.0/03")
+    assert judge(request("vgpudevices", None, slot), environment(functions=[function()])).warnings == ()
+    (warning,) = judge(request("vgpudevices", None, slot), environment()).warnings
+    assert f"node n1 has no PCIDevice {GPU}" in warning
+
+
 def test_a_gpu_that_is_claimed_is_not_enabled() -> None:
     refused = messages("sriovgpudevices", gpu(False), gpu(True), claims=[claim()])
     step = f" | next: kubectl delete pcideviceclaim {GPU}"

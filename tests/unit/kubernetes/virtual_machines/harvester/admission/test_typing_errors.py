@@ -75,6 +75,22 @@ def test_a_layout_without_any_instance_is_warned_about(requested: dict[int, int]
     )
 
 
+def test_a_merge_patch_that_drops_profiles_is_warned_about_once() -> None:
+    """A merge patch replaces the whole list, and Harvester's page then offers no other profile."""
+    old = mig({}, enabled=False)
+    short = merged(old, spec={"profileSpec": [{"id": 19, "name": "MIG 1g.5gb", "requested": 2}]})
+    others = ", ".join(row["name"] for row in old["spec"]["profileSpec"][1:])
+    found = judge(request("migconfigurations", old, short), environment(functions=[A100]))
+    assert (found.reasons, found.warnings) == (
+        (),
+        (
+            f"profileSpec of {GPU} has no row for {others}: Harvester's page cannot request them; "
+            f"add the rows with requested 0 | next: kubectl edit migconfiguration {GPU}",
+        ),
+    )
+    assert judge(request("migconfigurations", short, short), environment(functions=[A100])).warnings == ()
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_configuration_that_the_agent_deletes_is_warned_about(enabled: bool) -> None:
     """It vanished within seconds, and only the agent's log had it."""
