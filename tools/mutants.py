@@ -275,6 +275,13 @@ MUTANTS = {
         "    found = {**live, **{key: each for key, each in ours.items() if not isinstance(each, dict | list)}}\n",
         ("tests/laws/property/test_definition_merge.py",),
     ),
+    "vm-definition-status": Mutant(
+        "definitions: the repair lets the server refuse the status of a newer pcidevices",
+        f"{HARVESTER}/crd_merge.py",
+        "in_status and key in _LIMITS",
+        "not in_status and key in _LIMITS",
+        (f"{OBJECTS[0]}/test_crd_merge.py",),
+    ),
     "vm-definition-pace": Mutant(
         "definitions: two controllers write over each other without end",
         "kubernetes/virtual_machines/controller/definition_repair.py",

@@ -2,7 +2,8 @@
 
 Each start of pcidevices does that. What the cluster's definition has stays as it is: versions, fields, limits and
 columns that a newer Harvester added, and values in which both differ. Only what it lacks is added from ours. A field
-that has another type there is not touched.
+that has another type there is not touched. A field of a status gets no limit that it lacks: a newer Harvester may
+report words that we do not know.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _LIST_KEYS = {"versions": "name", "additionalPrinterColumns": "name", "x-kuberne
 """Lists of objects, each known by one of its keys."""
 _SETS = ("enum", "required", "shortNames", "categories")
 """Lists of words, of which a definition may have more than we know."""
+_LIMITS = ("enum", "pattern", "format", "minimum", "maximum", "minLength", "maxLength", "required")
 
 
 def unite(live: Mapping[str, Any], ours: Mapping[str, Any]) -> JSON:
@@ -43,15 +45,16 @@ def _not_stored(ours: Mapping[str, Any], live: Mapping[str, Any]) -> JSON:
     return {**ours, "versions": versions}
 
 
-def _unite(live: JSON, ours: Mapping[str, Any]) -> JSON:
+def _unite(live: JSON, ours: Mapping[str, Any], in_status: bool = False) -> JSON:
     if _is_another_type(live, ours):
         return live
     found = dict(live)
     for key, value in ours.items():
         if key not in live:
-            found[key] = value
+            # a field may be called like a limit: its value is then a schema
+            found |= {} if in_status and key in _LIMITS and not isinstance(value, dict) else {key: value}
         elif isinstance(value, dict) and isinstance(live[key], dict):
-            found[key] = _unite(live[key], value)
+            found[key] = _unite(live[key], value, in_status or (key == "status" and "properties" in value))
         elif isinstance(value, list) and isinstance(live[key], list):
             found[key] = _unite_lists(key, live[key], value)
     return found

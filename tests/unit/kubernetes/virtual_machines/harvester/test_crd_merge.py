@@ -11,6 +11,7 @@ from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.kubernetes.virtual_machines.harvester.crd_merge import missing_parts, unite
 
 JSON = dict[str, Any]
+LIMITS = {"enum", "pattern", "format", "minimum", "maximum", "minLength", "maxLength", "required"}
 OURS = {each["spec"]["names"]["plural"]: each for each in crds.definitions()}
 
 
@@ -77,6 +78,19 @@ def test_a_newer_harvester_keeps_its_versions_fields_words_and_types() -> None:
     fields = second["schema"]["openAPIV3Schema"]["properties"]
     assert fields["status"]["properties"]["status"]["enum"] == ["synced", "failed", "", "out-of-sync", "disabled"]
     assert fields["spec"]["properties"]["policy"] == fields["spec"]["properties"]["enabled"] == {"type": "string"}
+
+
+@pytest.mark.parametrize("plural", OURS)
+def test_a_status_that_the_live_definition_accepts_is_still_accepted(plural: str) -> None:
+    # A newer pcidevices may report words that we do not know. Each refused status would stop its agents.
+    live = of_pcidevices(plural)
+    before = schema_of(live)["properties"]["status"]["properties"]
+    before["conditions"] = {"type": "array", "items": {"type": "object", "properties": {"reason": {"type": "string"}}}}
+    after = schema_of(unite(live, OURS[plural]))["properties"]["status"]["properties"]
+    pairs = [(before[name], after[name]) for name in before if name != "conditions"]
+    pairs.append(tuple(each["conditions"]["items"]["properties"]["reason"] for each in (before, after)))  # type: ignore[arg-type]
+    for old, new in pairs:
+        assert LIMITS.isdisjoint(new.keys() - old.keys())
 
 
 def test_our_version_is_added_without_being_stored() -> None:
