@@ -154,7 +154,7 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
     mig_mode, note = _wanted_mig_mode(physical_gpu, vgpus) if functions else (_current_mig_mode(physical_gpu), None)
     family = physical_gpu.family
     chosen = (
-        decide_layout(physical_gpu, family)
+        decide_layout(physical_gpu, family, vgpus.keep)
         if mig_mode and family is not None
         else _skipped_layout(physical_gpu, mig_mode)
     )

@@ -20,7 +20,7 @@ from aliquot.kubernetes.kinds.harvester_names import (
     UNTRACKED_ANNOTATION,
 )
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, ObjectVerdict, join_names
+from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, PENDING, ObjectVerdict, join_names
 
 
 class MigLayout(msgspec.Struct, frozen=True):
@@ -98,13 +98,13 @@ def is_due(physical_gpu: PhysicalGpu, found: MigConfiguration) -> bool:
     return status.applied_boot != physical_gpu.boot
 
 
-def decide_layout(physical_gpu: PhysicalGpu, family: Family) -> MigLayout:
-    """Decide about the GPU instances."""
+def decide_layout(physical_gpu: PhysicalGpu, family: Family, staying: Collection[str]) -> MigLayout:
+    """Decide about the GPU instances. ``staying`` are the virtual functions whose vGPUs stay."""
     found, gpu = physical_gpu.mig, physical_gpu.gpu
     if found is None or gpu is None:
         return MigLayout()
     if not found.spec.enabled:
-        return _disabled_layout(physical_gpu, found, gpu)
+        return _disabled_layout(physical_gpu, found, gpu, staying)
     if not is_due(physical_gpu, found):
         return MigLayout()
     unknown = [p for p in found.spec.profile_spec if p.requested > 0 and p.id not in family.by_id]
@@ -176,7 +176,9 @@ def _missing_instances(found: MigConfiguration, gpu: Gpu, family: Family) -> tup
     )
 
 
-def _disabled_layout(physical_gpu: PhysicalGpu, found: MigConfiguration, gpu: Gpu) -> MigLayout:
+def _disabled_layout(
+    physical_gpu: PhysicalGpu, found: MigConfiguration, gpu: Gpu, staying: Collection[str]
+) -> MigLayout:
     """Destroy only the instances that a disabled object owns."""
     mine = recorded_instances(found, gpu)
     mine += _instances_to_destroy(found, gpu)
@@ -188,9 +190,16 @@ def _disabled_layout(physical_gpu: PhysicalGpu, found: MigConfiguration, gpu: Gp
         step = f'kubectl patch vgpudevice {children[0]} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
         return MigLayout(verdict=ObjectVerdict("VgpuEnabled", text, step))
     held = [i for i in mine if i.held]
+    if held and all(_is_being_freed(each, staying) for each in held):
+        return MigLayout(verdict=ObjectVerdict(PENDING, "its GPU instances are destroyed after their vGPUs"))
     if held:
         return MigLayout(verdict=_held_verdict(held, "it is in use"))
     return MigLayout(_kept_instances(gpu, excluded={i.id for i in mine}))
+
+
+def _is_being_freed(instance: GpuInstance, staying: Collection[str]) -> bool:
+    """Report whether only vGPUs have an instance, and all of them are about to be destroyed."""
+    return bool(instance.holders) and all(h.kind == "vgpu" and h.id not in staying for h in instance.holders)
 
 
 def _held_verdict(held: list[GpuInstance], why: str) -> ObjectVerdict:

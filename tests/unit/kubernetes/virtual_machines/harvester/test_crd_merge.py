@@ -88,7 +88,7 @@ def test_a_status_that_the_live_definition_accepts_is_still_accepted(plural: str
     before["conditions"] = {"type": "array", "items": {"type": "object", "properties": {"reason": {"type": "string"}}}}
     after = schema_of(unite(live, OURS[plural]))["properties"]["status"]["properties"]
     pairs = [(before[name], after[name]) for name in before if name != "conditions"]
-    pairs.append(tuple(each["conditions"]["items"]["properties"]["reason"] for each in (before, after)))  # type: ignore[arg-type]
+    pairs.append(tuple(each["conditions"]["items"]["properties"]["reason"] for each in (before, after)))
     for old, new in pairs:
         assert LIMITS.isdisjoint(new.keys() - old.keys())
 

@@ -239,6 +239,29 @@ def test_disable_waits_for_enabled_vgpus_and_names_them(a100: One) -> None:
     assert state(a100) == "disabled"
 
 
+def test_disable_is_pending_while_our_own_vgpu_is_being_destroyed(a100: One) -> None:
+    # It was Held, with a warning event, by what the agent itself removed a second later.
+    cut(a100, {19: 2})
+    a100.kubectl("VGPUDevice", vgpu(a100, 0), enabled=True, vGPUTypeName="GRID A100X-1-5C")
+    a100.store.patch("VGPUDevice", vgpu(a100, 0), {"spec": {"enabled": False}})
+    a100.store.patch("MigConfiguration", NAME, {"spec": {"enabled": False}})
+    a100.publish()
+    assert ready(a100.mig(PCI)) == ("False", "Pending")
+    a100.settle()
+    assert (a100.instances(), state(a100)) == ([], "disabled")
+
+
+def test_disable_is_held_by_a_vgpu_that_is_not_ours(a100: One) -> None:
+    cut(a100, {19: 2})
+    kind = next(iter(a100.store.get("VGPUDevice", vgpu(a100, 0))["status"]["availableTypes"].values()))
+    address = a100.store.get("VGPUDevice", vgpu(a100, 0))["spec"]["address"]
+    a100.make_by_hand(address, int(kind))
+    a100.settle()
+    give_up(a100)
+    assert ready(a100.mig(PCI)) == ("False", "Held")
+    assert len(a100.instances()) == 2
+
+
 def test_disable_waits_for_a_process_on_an_instance(a100: One) -> None:
     cut(a100, {19: 2})
     a100.control("hold", gpu=PCI, instance=ids(a100)[19][0], pid=4711)
