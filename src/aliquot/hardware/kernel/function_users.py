@@ -12,7 +12,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 
 from aliquot.hardware.kernel import pci as bus
-from aliquot.hardware.kernel.sysfs import link_target, list_names, read_optional
+from aliquot.hardware.kernel.sysfs import link_target, list_names, read_number, read_optional
 from aliquot.hardware.kernel.vfio_holders import hidden_processes
 from aliquot.hardware.kernel_files import KernelFiles
 
@@ -22,6 +22,9 @@ _INIT = "/proc/1"
 _ADDRESS = re.compile(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/)")
 _USER_SPACE = ("uio_pci_generic", "igb_uio")
 """Drivers through which programs such as SPDK (Longhorn's V2 data engine) use a disk or a card themselves."""
+_NO_INTERFACE = ("", bus.VFIO, "pci-stub", *_USER_SPACE)
+"""Drivers of a network card that make no network interface."""
+_CARD = 0x0200
 _SUBSYSTEM = re.compile(r"/nvme-subsystem/([^/]+)/")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -36,7 +39,10 @@ def host_uses(files: KernelFiles, pci: str, node_addresses: Collection[str] = ()
     functions = (f"it has {count} virtual functions",) if count else ()
     driver = bus.driver(files, pci)
     programs = (f"{driver} gives it to a program of the host",) if driver in _USER_SPACE else ()
-    network = network_uses(files, interfaces(files).get(pci, ()), node_addresses)
+    own = interfaces(files).get(pci, ())
+    if not own and driver not in _NO_INTERFACE and (read_number(files, bus.attribute(pci, "class")) or 0) >> 8 == _CARD:
+        programs = (f"{driver} drives it, and no interface of the host shows: a pod may have it",)
+    network = network_uses(files, own, node_addresses)
     return (*functions, *programs, *_block_uses(files, _blocks(files, pci)), *network)
 
 

@@ -111,6 +111,8 @@ def _entries(device: UsbState, klass: str) -> dict[str, Entry]:
         "idVendor": text(f"{device.vendor}\n"),
         "idProduct": text(f"{device.id}\n"),
         "bDeviceClass": text(f"{klass}\n"),
+        "busnum": text(f"{device.bus}\n"),
+        "devnum": text(f"{device.number}\n"),
     }
     for name in ("product", "manufacturer"):
         if getattr(device, name):

@@ -164,6 +164,24 @@ def test_an_ipv6_address_and_default_route_count_too(tmp_path: Path) -> None:
     assert host_uses(found, NIC, ("fd00::7",)) == ("its interface eth8 has the node's address fd00::7",)
 
 
+@pytest.mark.parametrize(
+    ("kind", "driver", "users"),
+    [
+        ("0x020000", "mlx5_core", ("mlx5_core drives it, and no interface of the host shows: a pod may have it",)),
+        ("0x020000", "vfio-pci", ()),
+        ("0x020700", "mlx5_core", ()),
+        ("0x010802", "nvme", ()),
+    ],
+    ids=["pod", "vm", "infiniband", "disk"],
+)
+def test_a_card_whose_interface_a_pod_has_is_in_use(
+    tmp_path: Path, kind: str, driver: str, users: tuple[str, ...]
+) -> None:
+    links = {f"sys/bus/pci/devices/{VF}/driver": f"../../../../bus/pci/drivers/{driver}"}
+    files = made(tmp_path, {f"sys/bus/pci/devices/{VF}/class": f"{kind}\n"}, links)
+    assert host_uses(files, VF) == users
+
+
 class Modprobe:
     """The host's programs. ``run`` loads the driver as modprobe does."""
 

@@ -11,7 +11,7 @@ from aliquot.core.model.peripherals import Peripherals
 from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.network_ports import scan_ports, set_functions
-from aliquot.hardware.kernel.sysfs import list_names
+from aliquot.hardware.kernel.sysfs import list_names, read_optional
 from aliquot.hardware.kernel.usb_scan import DEVICES, scan_usb
 from aliquot.kubernetes.virtual_machines.agent.retry_state import RetryTracker, error_result
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects, Result
@@ -77,16 +77,24 @@ class HostPeripherals:
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` whenever a USB device was plugged in or out. Run until cancelled."""
-        known: tuple[str, ...] | None = None
+        known: tuple[tuple[str, str], ...] | None = None
         while True:
             try:
-                found = await asyncio.to_thread(lambda: tuple(sorted(list_names(self._bus(), DEVICES))))
+                found = await asyncio.to_thread(self._numbers)
             except OSError:
                 found = ()  # the next round reports what cannot be read
             if known is not None and found != known:
                 changed()
             known = found
             await asyncio.sleep(WATCH_S)
+
+    def _numbers(self) -> tuple[tuple[str, str], ...]:
+        """Return the devices' ports and numbers: one that was plugged out and in has the same port, but another
+        number.
+        """
+        files = self._bus()
+        names = sorted(list_names(files, DEVICES))
+        return tuple((name, read_optional(files, f"{DEVICES}/{name}/devnum") or "") for name in names)
 
     def _read(self) -> Peripherals:
         files = self._bus()

@@ -51,7 +51,12 @@ def test_a_device_that_is_plugged_in_wakes_the_agent(tmp_path: Path, monkeypatch
         watch = asyncio.create_task(HostPeripherals(lambda: tree, tuple).watch(woken.set))
         await asyncio.sleep(0.1)
         assert not woken.is_set(), "nothing has changed"
-        tree.folder("/sys/bus/usb/devices/1-2")
+        tree.put("/sys/bus/usb/devices/1-2/devnum", "4\n")
+        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.sleep(0.1)
+        woken.clear()
+        # plugged out and in between two looks: the same port, and another number
+        tree.put("/sys/bus/usb/devices/1-2/devnum", "5\n")
         await asyncio.wait_for(woken.wait(), 10)
         watch.cancel()
 

@@ -155,6 +155,10 @@ def test_a_vgpu_and_a_card_serve_one_machine(one: One) -> None:
 
 def test_a_card_in_the_group_of_a_gpu_is_claimed_first(tmp_path: Path) -> None:
     one = One("a2:mdev:grouped", tmp_path, "n", GPU, all_devices=True).settle()
+    card = one.node.backend.memory.node.gpus[0].state.neighbour
+    assert card is not None
+    card.class_id = "118000"  # a network card without an interface may be in use by a pod
+    one.node.backend.memory.node.files_changed()
     claim(one, GPU)
     assert driver(one, GPU) == "nvidia"
     claim(one, "0000:08:00.1")
