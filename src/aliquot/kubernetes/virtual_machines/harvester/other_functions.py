@@ -60,17 +60,22 @@ def is_listed(function: PciFunction) -> bool:
 
 
 def bindings(view: NodeView, objects: Objects) -> Iterator[FunctionBinding]:
-    """Yield the changes that the claims of these functions need now, by the names of the claims."""
+    """Yield the changes that the claims of these functions need now, by the names of the claims.
+
+    A claim without our finalizer could vanish, and its function would stay bound: it waits for the finalizer.
+    """
     functions = other_functions(view)
     for name, claim in sorted(objects.claims.items()):
         function = functions.get(claim.spec.address)
         if function is None or not is_own(view, claim):
             continue
         bound = function.driver == VFIO
+        if CLAIM_FINALIZER not in claim.metadata.finalizers:
+            continue
         if claim.metadata.deletion_timestamp is None:
             if not bound:
                 yield FunctionBinding(function.address, True)
-        elif bound and CLAIM_FINALIZER in claim.metadata.finalizers:
+        elif bound:
             device = objects.functions.get(name)
             first = device.metadata.annotations.get(DRIVER_ANNOTATION, "") if device is not None else ""
             driver = next((d for d in (claim.status.kernel_driver_to_unbind, first) if d not in ("", VFIO)), "")

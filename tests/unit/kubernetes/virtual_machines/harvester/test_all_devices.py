@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aliquot.kubernetes.kinds.harvester_names import pci_resource
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import offer
-from aliquot.kubernetes.virtual_machines.harvester.other_functions import other_functions
+from aliquot.kubernetes.virtual_machines.harvester.other_functions import FunctionBinding, bindings, other_functions
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, message, ready
 from unit.kubernetes.virtual_machines.harvester.test_claim_objects import FINALIZER, claim, driver, release
 
@@ -151,6 +151,15 @@ def test_a_vgpu_and_a_card_serve_one_machine(one: One) -> None:
     one.start_vm(uuid, NIC)
     release(one, NIC)
     assert (one.live(), driver(one, NIC)) == ({function: "NVIDIA A2-4Q"}, "vfio-pci")
+
+
+def test_nothing_is_bound_before_its_claim_has_the_finalizer(one: One) -> None:
+    # If that write fails and the claim is deleted, the function would stay bound.
+    spec = {"address": NIC, "nodeName": "n", "userName": "admin"}
+    one.store.create("PCIDeviceClaim", {"metadata": {"name": one.name_of(NIC)}, "spec": spec})
+    assert list(bindings(one.view(), one.store.typed())) == []
+    one.publish()
+    assert list(bindings(one.view(), one.store.typed())) == [FunctionBinding(NIC, True)]
 
 
 def test_a_card_in_the_group_of_a_gpu_is_claimed_first(tmp_path: Path) -> None:
