@@ -6,6 +6,7 @@ a device is enabled. This module decides how many more fit beside all that is en
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -18,11 +19,12 @@ from aliquot.kubernetes.kinds.harvester import (
     SRIOVGPUDevice,
     VGPUDevice,
     passes_through,
+    skips_mig,
 )
-from aliquot.kubernetes.kinds.harvester_names import SKIP_MIG_ANNOTATION, SYNCED
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_capacity import table_of
-from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING
+from aliquot.kubernetes.virtual_machines.pools.pool_view import PoolView, not_ready
+
+replace = msgspec.structs.replace
 
 
 class PoolRoom(msgspec.Struct, frozen=True):
@@ -32,7 +34,7 @@ class PoolRoom(msgspec.Struct, frozen=True):
     type: VgpuType | None = None
     """None if the board does not have the type."""
     room: int = 0
-    """How many more vGPUs fit."""
+    """How many more vGPUs fit, now or once ``awaited`` has come."""
     free: tuple[VGPUDevice, ...] = ()
     """Devices that can be enabled with the type now, by name."""
     enable: bool = False
@@ -40,18 +42,19 @@ class PoolRoom(msgspec.Struct, frozen=True):
     skip_mig: bool = False
     """Whether the GPU must be kept from MIG mode, because the type is time-sliced."""
     layout: MigConfiguration | None = None
-    """The MigConfiguration that must request more instances for more than ``inside``."""
-    inside: int = 0
-    """How many of ``room`` fit into GPU instances that exist."""
+    """The MigConfiguration that must request instances first."""
+    awaited: str = ""
+    """What the GPU's agent still has to do before ``free`` is complete, in one clause."""
     why: str = ""
     """Why nothing fits, in one clause."""
 
 
-def gpu_room(snapshot: AdmissionSnapshot, gpu: SRIOVGPUDevice, type_name: str, planned: Iterable[str]) -> PoolRoom:
+def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Iterable[str]) -> PoolRoom:
     """Return the room of a GPU.
 
     ``planned`` are the types of the vGPUs that are enabled on it or will be.
     """
+    snapshot = view.snapshot
     function = snapshot.functions.get(gpu.name)
     table = table_of(function, type_name) if function is not None else None
     if table is None:
@@ -62,93 +65,88 @@ def gpu_room(snapshot: AdmissionSnapshot, gpu: SRIOVGPUDevice, type_name: str, p
     if passes_through(snapshot.claims.get(gpu.name)):
         return PoolRoom(gpu, wanted, why="is passed through")
     beside = [found for found in (table.by_name.get(name) for name in planned) if found is not None]
-    skips = gpu.metadata.annotations.get(SKIP_MIG_ANNOTATION) == "true"
     if wanted.mig_backed:
-        if skips:
+        if skips_mig(gpu):
             return PoolRoom(gpu, wanted, why="skips MIG")
-        return _mig_backed_room(snapshot, gpu, table, wanted, beside)
+        return _mig_backed_room(view, gpu, table, wanted, beside)
     if any(each.mig_backed for each in beside):
         return PoolRoom(gpu, wanted, why="has MIG-backed vGPUs")
     mig = snapshot.migs.get(gpu.name)
-    partitioned = mig is not None and (beside or any(each.instances for each in mig.status.profile_status))
-    if partitioned and not skips:
+    if mig is not None and not skips_mig(gpu) and (beside or mig.spec.enabled or _has_instances(mig)):
         return PoolRoom(gpu, wanted, why="is partitioned with MIG")
-    room = _fits(EqualSizePolicy(), beside, wanted)
-    return _result(
-        snapshot,
-        gpu,
-        wanted,
-        room,
-        skip_mig=table.mig_family is not None and not skips,
-        why="is full or has other sizes",
-    )
+    room = PoolRoom(gpu, wanted, _fits(EqualSizePolicy(), beside, wanted), why="is full or has other sizes")
+    return _complete(view, replace(room, skip_mig=table.mig_family is not None and not skips_mig(gpu)))
 
 
 def _mig_backed_room(
-    snapshot: AdmissionSnapshot, gpu: SRIOVGPUDevice, table: VgpuTable, wanted: VgpuType, beside: list[VgpuType]
+    view: PoolView, gpu: SRIOVGPUDevice, table: VgpuTable, wanted: VgpuType, beside: list[VgpuType]
 ) -> PoolRoom:
-    mig = snapshot.migs.get(gpu.name)
+    mig = view.snapshot.migs.get(gpu.name)
     if any(not each.mig_backed for each in beside):
         return PoolRoom(gpu, wanted, why="has time-sliced vGPUs")
-    if mig is None:
-        return _result(snapshot, gpu, wanted, 0 if beside else wanted.max, why="has no MigConfiguration yet")
+    if mig is None or not mig.status.profile_status:
+        return _complete(view, PoolRoom(gpu, wanted, 0 if beside else wanted.max, why="has no MigConfiguration yet"))
     row = _row(mig, wanted)
     if row is None:
         return PoolRoom(gpu, wanted, why=f"has no MIG profile {wanted.profile}")
-    if not mig.spec.enabled and not any(each.instances for each in mig.status.profile_status):
-        room = min(row.total * max(1, wanted.per_instance), wanted.max)
-        return _result(snapshot, gpu, wanted, 0 if beside else room, layout=mig, why="waits for its layout")
-    instances = [(int(i), p.id) for p in mig.status.profile_status for i in (p.instances or ()) if i.isdecimal()]
-    profiles = {p.name.removeprefix("MIG "): p.id for p in mig.status.profile_status}
-    each, observed = max(1, wanted.per_instance), mig.status.observed_generation == mig.metadata.generation
-    inside = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
-    inside += 0 if observed else each * _coming_instances(mig, row)
-    grows = observed and mig.spec.enabled and mig.status.state == SYNCED
-    room = inside + (each * row.available if grows else 0)
-    why = f"has no free GPU instance {wanted.profile}, and no place for one"
-    found = _result(snapshot, gpu, wanted, room, layout=mig if room > inside else None, why=why)
-    return msgspec.structs.replace(found, inside=inside)
+    if mig.spec.enabled:
+        return _room_in_instances(view, gpu, mig, table, wanted, beside)
+    if _has_instances(mig):
+        return PoolRoom(gpu, wanted, why="destroys its GPU instances")
+    if mig.status.differences:
+        return PoolRoom(gpu, wanted, why="has GPU instances that were not created through its MigConfiguration")
+    room = min(row.total * max(1, wanted.per_instance), wanted.max)
+    return _complete(view, PoolRoom(gpu, wanted, 0 if beside else room, layout=mig, why="waits for its layout"))
 
 
-def _coming_instances(mig: MigConfiguration, row: MigProfileStatus) -> int:
-    """Return how many instances of a profile are requested and were not created yet."""
-    requested = sum(each.requested for each in mig.spec.profile_spec if each.id == row.id)
-    return max(0, requested - len(row.instances or ())) if mig.spec.enabled else 0
+def _room_in_instances(
+    view: PoolView,
+    gpu: SRIOVGPUDevice,
+    mig: MigConfiguration,
+    table: VgpuTable,
+    wanted: VgpuType,
+    beside: list[VgpuType],
+) -> PoolRoom:
+    """Return the room in the GPU instances of an enabled layout, including those that are still being created."""
+    rows, coming = mig.status.profile_status, view.awaits_instances(mig)
+    instances = [(int(i), p.id) for p in rows for i in (p.instances or ()) if i.isdecimal()]
+    if coming:
+        having = Counter(profile for _, profile in instances)
+        missing = [each.id for each in mig.spec.profile_spec for _ in range(each.requested - having[each.id])]
+        instances += [(-number, profile) for number, profile in enumerate(missing, 1)]
+    profiles = {p.name.removeprefix("MIG "): p.id for p in rows}
+    fitting = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
+    room = PoolRoom(gpu, wanted, fitting, why=f"has no free GPU instance {wanted.profile}")
+    return _complete(view, replace(room, awaited="creates GPU instances" if coming else ""))
+
+
+def _has_instances(mig: MigConfiguration) -> bool:
+    return any(each.instances for each in mig.status.profile_status)
 
 
 def _row(mig: MigConfiguration, wanted: VgpuType) -> MigProfileStatus | None:
     return next((p for p in mig.status.profile_status if p.name.removeprefix("MIG ") == wanted.profile), None)
 
 
-def _result(
-    snapshot: AdmissionSnapshot,
-    gpu: SRIOVGPUDevice,
-    wanted: VgpuType,
-    room: int,
-    *,
-    skip_mig: bool = False,
-    layout: MigConfiguration | None = None,
-    why: str = "",
-) -> PoolRoom:
+def _complete(view: PoolView, room: PoolRoom) -> PoolRoom:
+    """Add the free devices, what is awaited, and why an enabled GPU has fewer than would fit."""
+    gpu, wanted = room.gpu, room.type
+    assert wanted is not None
     free = tuple(
-        sorted(
-            (d for d in snapshot.vgpus_of(gpu.name) if not d.spec.enabled and wanted.name in d.status.available_types),
-            key=lambda device: device.name,
-        )
+        device
+        for device in view.devices_on(gpu.name)
+        if not device.spec.enabled and wanted.name in device.status.available_types
     )
-    if room and not free and gpu.spec.enabled and layout is None and (stuck := _stuck(snapshot, gpu)):
-        room, why = 0, stuck
-    return PoolRoom(gpu, wanted, room, free, not gpu.spec.enabled, skip_mig, layout, why="" if room else why)
-
-
-def _stuck(snapshot: AdmissionSnapshot, gpu: SRIOVGPUDevice) -> str:
-    """Return why an enabled GPU offers no device with the type, although it fits; "" if its devices are to come."""
-    ready = next((c for c in gpu.status.conditions if c.type == "Ready"), None)
-    if ready is not None and ready.status != "True" and ready.reason != PENDING:
-        return f"is not ready ({ready.message})"
-    if any(device.status.available_types for device in snapshot.vgpus_of(gpu.name)):
-        return "has a driver that does not offer the type now"
-    return ""
+    awaited = room.awaited or (view.awaited(gpu) if gpu.spec.enabled else "")
+    room = replace(room, free=free, awaited=awaited, enable=not gpu.spec.enabled)
+    if room.room and not (free or awaited or room.enable or room.skip_mig or room.layout is not None):
+        message = not_ready(gpu)
+        return replace(
+            room,
+            room=0,
+            why=f"is not ready ({message})" if message else "has a driver that does not offer the type now",
+        )
+    return replace(room, why="") if room.room else room
 
 
 def _fits(policy: PlacementPolicy, beside: list[VgpuType], wanted: VgpuType) -> int:

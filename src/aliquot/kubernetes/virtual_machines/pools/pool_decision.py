@@ -8,7 +8,7 @@ disables no device that a VM uses or may use.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -18,12 +18,12 @@ from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, SKIP_MIG_ANNOTATION
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_FINALIZER, POOL_LABEL, VGPUPool, VGPUPoolStatus
-from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch, plain
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, join_names
 from aliquot.kubernetes.virtual_machines.pools.gpu_room import PoolRoom, gpu_room
+from aliquot.kubernetes.virtual_machines.pools.pool_view import PoolView, leaves
 
 JSON = dict[str, Any]
 
@@ -40,42 +40,54 @@ class PoolChange(msgspec.Struct, frozen=True):
 
 def decide_pools(pools: Iterable[VGPUPool], snapshot: AdmissionSnapshot, now: float) -> tuple[PoolChange, ...]:
     """Return the writes that all pools need now. ``now`` is wall time in seconds."""
-    planned = {name: _enabled_types(snapshot, name) for name in snapshot.gpus}
-    found: list[PoolChange] = []
-    taken: set[str] = set()
-    for pool in sorted(pools, key=lambda each: (each.metadata.creation_timestamp or "", each.name)):
-        round_ = _PoolRound(pool, snapshot, planned, taken, now)
-        found += round_.deletion() if pool.metadata.deletion_timestamp is not None else round_.reconcile()
-    return tuple(found)
+    found = sorted(pools, key=lambda each: (each.metadata.creation_timestamp or "", each.name))
+    plan = _Plan(PoolView(snapshot, now), frozenset(pool.name for pool in found))
+    changes: list[PoolChange] = []
+    for pool in found:
+        round_ = _PoolRound(pool, plan)
+        changes += round_.deletion() if pool.metadata.deletion_timestamp is not None else round_.reconcile()
+    return tuple(changes)
 
 
-def _enabled_types(snapshot: AdmissionSnapshot, gpu: str) -> list[str]:
-    """Return the types of a GPU's vGPUs that are enabled or still exist."""
-    devices = snapshot.vgpus_of(gpu)
-    return [d.spec.type_name if d.spec.enabled else d.status.configured for d in devices if _occupied(d)]
+class _Plan:
+    """What all pools plan in this round."""
 
+    def __init__(self, view: PoolView, pools: frozenset[str]) -> None:
+        self.view, self.pools = view, pools
+        self.taken: set[str] = set()
+        self._types: dict[str, list[str]] = {}
 
-def _occupied(device: VGPUDevice) -> bool:
-    return device.spec.enabled or bool(device.status.configured)
+    def types_on(self, gpu: str) -> list[str]:
+        """Return the types of the vGPUs that a GPU has or will have. A pool adds its own."""
+        if gpu not in self._types:
+            self._types[gpu] = self.view.occupying_types(gpu)
+        return self._types[gpu]
+
+    def room(self, gpu: str, type_name: str) -> PoolRoom:
+        """Return the room of a GPU beside what is planned."""
+        return gpu_room(self.view, self.view.snapshot.gpus[gpu], type_name, self.types_on(gpu))
+
+    def may_take(self, device: VGPUDevice, pool: str) -> bool:
+        """Report whether a device is free for a pool: no other one has it."""
+        owner = device.metadata.labels.get(POOL_LABEL, pool)
+        return device.name not in self.taken and (owner == pool or owner not in self.pools)
+
+    def drop(self, device: VGPUDevice) -> None:
+        """Count a vGPU no more that this round disables."""
+        self.types_on(parent_gpu_name(device)).remove(device.spec.type_name)
+        self.view.note_disabled(device)
 
 
 class _PoolRound:
-    """A round for one pool. ``planned`` and ``taken`` are what all pools plan in this round."""
+    """A round for one pool."""
 
-    def __init__(
-        self,
-        pool: VGPUPool,
-        snapshot: AdmissionSnapshot,
-        planned: Mapping[str, list[str]],
-        taken: set[str],
-        now: float,
-    ) -> None:
-        self._pool, self._snapshot = pool, snapshot
-        self._planned, self._taken, self._now = planned, taken, now
-        labelled = [d for d in snapshot.vgpus.values() if d.metadata.labels.get(POOL_LABEL) == pool.name]
-        self._mine = sorted(labelled, key=lambda device: device.name)
-        self._type, self._place = pool.spec.type_name, frozenset(_gpus_of_place(pool, snapshot))
+    def __init__(self, pool: VGPUPool, plan: _Plan) -> None:
+        self._pool, self._plan, self._view = pool, plan, plan.view
+        self._mine = self._view.devices_in(pool.name)
+        self._type = pool.spec.type_name
+        self._place = frozenset(_gpus_of_place(pool, self._view.snapshot))
         self._changes: list[PoolChange] = []
+        self._awaited: list[str] = []
 
     def deletion(self) -> list[PoolChange]:
         """Disable what no VM uses, leave the rest to their VMs, and let the pool go."""
@@ -101,7 +113,7 @@ class _PoolRound:
         more, reasons = self._grow(lacking - coming) if lacking > coming else (0, [])
         coming += more
         for device in off:
-            if device.name not in self._taken:
+            if device.name not in self._plan.taken:
                 self._let_go(device, disable=False, why="it was disabled, and its pool has others")
         self._report(good, held, lacking, coming, reasons)
         return self._changes
@@ -138,12 +150,14 @@ class _PoolRound:
     def _grow(self, lacking: int) -> tuple[int, list[str]]:
         """Enable devices, and GPUs where devices are missing. Return how many vGPUs are to come, and why not more."""
         coming, reasons = 0, []
-        for room in sorted(self._rooms(), key=self._preference):
-            if not room.room:
-                reasons.append(f"{room.gpu.name} {room.why}")
-            if coming >= lacking or not room.room:
-                continue
-            coming += self._take(room, min(lacking - coming, room.room))
+        for name in sorted(self._place, key=self._preference()):
+            if coming >= lacking:
+                break
+            room = self._plan.room(name, self._type)
+            if room.room:
+                coming += self._take(room, min(lacking - coming, room.room))
+            else:
+                reasons.append(f"{name} {room.why}")
         return coming, reasons
 
     def _enable_again(self, device: VGPUDevice) -> bool:
@@ -151,48 +165,38 @@ class _PoolRound:
         gpu = parent_gpu_name(device)
         if gpu not in self._place or device.status.configured not in ("", self._type):
             return False
-        if not device.status.configured:
-            if not gpu_room(self._snapshot, self._snapshot.gpus[gpu], self._type, self._planned[gpu]).room:
+        if not device.status.configured or leaves(device):
+            room = self._plan.room(gpu, self._type)
+            if not room.room or room.enable:
                 return False
-            self._planned[gpu].append(self._type)
+            self._plan.types_on(gpu).append(self._type)
         self._enable(device)
         return True
 
-    def _rooms(self) -> Iterator[PoolRoom]:
-        for name in sorted(self._place):
-            yield gpu_room(self._snapshot, self._snapshot.gpus[name], self._type, self._planned[name])
-
-    def _preference(self, room: PoolRoom) -> tuple[bool, bool, bool, str]:
+    def _preference(self) -> Callable[[str], tuple[bool, bool, bool, str]]:
         """Prefer GPUs that have the pool's vGPUs already, then any vGPUs, then any functions."""
-        mine = any(parent_gpu_name(device) == room.gpu.name for device in self._mine)
-        return not mine, not self._planned[room.gpu.name], room.enable, room.gpu.name
+        mine, gpus = {parent_gpu_name(device) for device in self._mine}, self._view.snapshot.gpus
+        return lambda gpu: (gpu not in mine, not self._plan.types_on(gpu), not gpus[gpu].spec.enabled, gpu)
 
     def _take(self, room: PoolRoom, count: int) -> int:
         """Request ``count`` vGPUs on a GPU. Return the number that can come."""
         gpu, wanted = room.gpu, room.type
         assert wanted is not None
-        free = sorted(
-            (device for device in room.free if self._may_take(device)), key=lambda device: device not in self._mine
-        )[:count]
         if room.enable or room.skip_mig:
             self._enable_gpu(room)
-        elif room.layout is None:
+        elif room.layout is not None:
+            self._request_instances(room.layout, wanted.profile, -(-count // max(1, wanted.per_instance)))
+        else:
+            free = [device for device in room.free if self._plan.may_take(device, self._pool.name)]
+            free = sorted(free, key=lambda device: device not in self._mine)[:count]
             for device in free:
                 self._enable(device)
-            count = len(free) or count  # without any, its devices are about to appear
-        else:
-            for device in free[: room.inside]:
-                self._enable(device)
-            if (more := count - room.inside) > 0:
-                self._request_instances(room.layout, wanted.profile, -(-more // max(1, wanted.per_instance)))
-        self._planned[gpu.name].extend([wanted.name] * count)
+            if room.awaited and len(free) < count:
+                self._awaited.append(f"{gpu.name} {room.awaited}")
+            else:
+                count = len(free)
+        self._plan.types_on(gpu.name).extend([wanted.name] * count)
         return count
-
-    def _may_take(self, device: VGPUDevice) -> bool:
-        return (
-            device.name not in self._taken
-            and device.metadata.labels.get(POOL_LABEL, self._pool.name) == self._pool.name
-        )
 
     def _enable_gpu(self, room: PoolRoom) -> None:
         body: JSON = {"spec": {"enabled": True}}
@@ -201,18 +205,13 @@ class _PoolRound:
         self._patch(room.gpu, body, f"pool {self._pool.name} needs vGPUs of it")
 
     def _request_instances(self, layout: MigConfiguration, profile: str, count: int) -> None:
-        before = {row.id: row.requested for row in layout.spec.profile_spec} if layout.spec.enabled else {}
-        # The status has all profiles; a user's merge patch may have dropped some from the spec.
-        rows = [
-            {"id": row.id, "name": row.name, "requested": before.get(row.id, 0)} for row in layout.status.profile_status
-        ]
-        for row in rows:
-            row["requested"] += count * (row["name"].removeprefix("MIG ") == profile)
-        body = {"spec": {"enabled": True, "profileSpec": rows}}
+        rows = plain(layout.spec.profile_spec)
+        requested = [{**row, "requested": count * (row["name"].removeprefix("MIG ") == profile)} for row in rows]
+        body = {"spec": {"enabled": True, "profileSpec": requested}}
         self._patch(layout, body, f"pool {self._pool.name} needs {count} x {profile}")
 
     def _enable(self, device: VGPUDevice) -> None:
-        self._taken.add(device.name)
+        self._plan.taken.add(device.name)
         body = {
             "metadata": {"labels": {POOL_LABEL: self._pool.name}},
             "spec": {"enabled": True, "vGPUTypeName": self._type},
@@ -222,11 +221,12 @@ class _PoolRound:
     def _let_go(self, device: VGPUDevice, *, disable: bool, why: str) -> None:
         body: JSON = {"metadata": {"labels": {POOL_LABEL: None}}}
         if disable:
+            self._plan.drop(device)
             body["spec"] = {"enabled": False, "vGPUTypeName": ""}
         self._patch(device, body, why)
 
     def _holder(self, device: VGPUDevice) -> str | None:
-        found = describe_holder(self._snapshot, device.name)
+        found = self._view.users.describe(device.name)
         return None if found is None else found.sentence
 
     def _patch(self, target: KubeObject, body: JSON, why: str) -> None:
@@ -242,7 +242,7 @@ class _PoolRound:
         state, why = self._condition(good, held, ready, lacking - coming, reasons, holders)
         before = self._pool.status
         status = VGPUPoolStatus(
-            conditions=(condition(before.conditions, "Ready", state, why, self._now),),
+            conditions=(condition(before.conditions, "Ready", state, why, self._view.now),),
             observed_generation=self._pool.metadata.generation,
             ready=len(ready),
             in_use=len(holders),
@@ -273,6 +273,7 @@ class _PoolRound:
         if len(ready) < count:
             failing = next((d for d in good if _failure(d)), None)
             why = f": {failing.name}: {_failure(failing)}" if failing is not None else ""
+            why = why or (f": {join_names(self._awaited, 3)}" if self._awaited else "")
             return "False", ObjectVerdict("Pending", f"{len(ready)} of {count} vGPUs exist{why}")
         return "True", ObjectVerdict("Configured", f"{count} vGPUs of type {self._type} exist")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import chain
 
 import msgspec
 
@@ -34,6 +36,15 @@ class _Requester(msgspec.Struct, frozen=True):
     requested: Counter[str]
     allocated: dict[str, tuple[str, ...]]
     """The object names that the annotation gives, by resource."""
+
+
+class _Competition(msgspec.Struct, frozen=True):
+    """The devices of a resource, and the VMs of which it is not known which one they have."""
+
+    devices: dict[str, str]
+    """The node of each device."""
+    unallocated: int
+    unknown: tuple[_Requester, ...]
 
 
 def annotated_devices(vm: VirtualMachine | None) -> dict[str, tuple[str, ...]]:
@@ -72,15 +83,46 @@ def devices_of(snapshot: AdmissionSnapshot, resource: str) -> dict[str, str]:
 
 def describe_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
     """Return a sentence about the VM that uses this device, or may use it; None if no VM does."""
-    resource = resource_of(snapshot, name)
-    for key, vm in sorted(snapshot.vms.items()):
-        if name in _held_names(vm, snapshot, key):
-            return _held_sentence(name, key, snapshot)
-    requesters = tuple(_requesters(snapshot))
-    for requester in requesters:
-        if any(name in allocated for allocated in requester.allocated.values()):
-            return _held_sentence(name, requester.key, snapshot)
-    return _possible_holder(snapshot, name, resource, requesters) if resource else None
+    return DeviceUsers(snapshot).describe(name)
+
+
+class DeviceUsers:
+    """The VMs that use devices. It reads the VMs once, for questions about many devices of one snapshot."""
+
+    def __init__(self, snapshot: AdmissionSnapshot) -> None:
+        self._snapshot = snapshot
+        self._resources: dict[str, _Competition] = {}
+
+    def describe(self, name: str) -> Message | None:
+        """Return a sentence about the VM that uses this device, or may use it; None if no VM does."""
+        if (key := self._holders.get(name)) is not None:
+            return _held_sentence(name, key, self._snapshot)
+        resource = resource_of(self._snapshot, name)
+        return _possible_holder(name, resource, self._competition(resource)) if resource else None
+
+    @cached_property
+    def _holders(self) -> dict[str, Key]:
+        """The VM that holds each device, by name or by its allocation."""
+        found: dict[str, Key] = {}
+        for key, vm in sorted(self._snapshot.vms.items()):
+            for name in _held_names(vm, self._snapshot, key):
+                found.setdefault(name, key)
+        for requester in self._requesters:
+            for name in chain.from_iterable(requester.allocated.values()):
+                found.setdefault(name, requester.key)
+        return found
+
+    @cached_property
+    def _requesters(self) -> tuple[_Requester, ...]:
+        return tuple(_requesters(self._snapshot))
+
+    def _competition(self, resource: str) -> _Competition:
+        if resource not in self._resources:
+            devices = devices_of(self._snapshot, resource)
+            known = {each for requester in self._requesters for each in requester.allocated.get(resource, ())}
+            unknown = tuple(a for a in self._requesters if a.requested[resource] > len(a.allocated.get(resource, ())))
+            self._resources[resource] = _Competition(devices, len(devices.keys() - known), unknown)
+        return self._resources[resource]
 
 
 def describe_running_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
@@ -155,24 +197,18 @@ def _count_requests(devices: tuple[DeviceRequest, ...]) -> Counter[str]:
     return Counter(each.device_name for each in devices if each.device_name)
 
 
-def _possible_holder(
-    snapshot: AdmissionSnapshot, name: str, resource: str, requesters: tuple[_Requester, ...]
-) -> Message | None:
+def _possible_holder(name: str, resource: str, found: _Competition) -> Message | None:
     """Return a sentence about a VM whose devices are not known yet, and that may have or need this one.
 
     A VM on the device's node may have this device. A VM without a node needs one of the devices that are left.
     """
-    devices = devices_of(snapshot, resource)
-    known = {each for requester in requesters for each in requester.allocated.get(resource, ())}
-    unallocated = devices.keys() - known
-    unknown = [a for a in requesters if a.requested[resource] > len(a.allocated.get(resource, ()))]
-    running = next((a for a in unknown if a.node and a.node == devices.get(name)), None)
+    running = next((a for a in found.unknown if a.node and a.node == found.devices.get(name)), None)
     if running is not None:
         where = f"VM {running.key[1]} in namespace {running.key[0]} runs on {running.node} with {resource}"
         return Message(f"{where}, but its device is not known yet: it may be {name}; try again in a minute")
-    need = sum(a.requested[resource] - len(a.allocated.get(resource, ())) for a in unknown)
-    waiting = next((a for a in unknown if not a.node), None)
-    if waiting is not None and need > len(unallocated) - 1:
+    need = sum(a.requested[resource] - len(a.allocated.get(resource, ())) for a in found.unknown)
+    waiting = next((a for a in found.unknown if not a.node), None)
+    if waiting is not None and need > found.unallocated - 1:
         about = f"VM {waiting.key[1]} in namespace {waiting.key[0]} is about to start with {resource}"
         return Message(f"{about} and would not find a device without {name}: stop the VM first")
     return None
