@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from aliquot.kubernetes.client.client import ALL_NAMESPACES
+import msgspec
+
+from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
+from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup, Key
+from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
@@ -22,6 +27,7 @@ from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import KubeV
 from aliquot.kubernetes.virtual_machines.kubevirt.reservations import VmReservations
 
 KUBEVIRT_NAMESPACE = "harvester-system"
+T = TypeVar("T", bound=KubeObject)
 ChangeCallback = Callable[[], None]
 
 
@@ -98,6 +104,13 @@ class VmClusterInformers(InformerGroup):
             instances={each.key: each for each in self.instances.items},
         )
 
+    async def fresh_snapshot(self, api: Api) -> AdmissionSnapshot:
+        """Return the snapshot with VMs read from the API server instead of the watch. Raise ApiError if that fails."""
+        vms, instances = await _list_all(api, VirtualMachine), await _list_all(api, VirtualMachineInstance)
+        return msgspec.structs.replace(
+            self.snapshot(), vms={m.key: m for m in vms}, instances={i.key: i for i in instances}
+        )
+
     def reserve(self, demand: VmDemand) -> None:
         """Count the demand of an admitted VM, immediately and until its object shows it."""
         self._reservations.reserve(demand, self._clock())
@@ -110,3 +123,11 @@ class VmClusterInformers(InformerGroup):
             elif vm.should_run:
                 self._reservations.observe(vm_demand(vm))
         self._on_change()
+
+
+async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
+    """List a kind in all namespaces; nothing if the cluster does not have the kind."""
+    try:
+        return await api.list(kind, ALL_NAMESPACES)
+    except NotFoundError:
+        return ()

@@ -37,6 +37,11 @@ class PoolChange(msgspec.Struct, frozen=True):
     why: str
     status: bool = False
 
+    @property
+    def withdraws(self) -> bool:
+        """Whether it takes a vGPU away."""
+        return self.kind is VGPUDevice and self.body.get("spec", {}).get("enabled") is False
+
 
 def decide_pools(pools: Iterable[VGPUPool], snapshot: AdmissionSnapshot, now: float) -> tuple[PoolChange, ...]:
     """Return the writes that all pools need now. ``now`` is wall time in seconds."""

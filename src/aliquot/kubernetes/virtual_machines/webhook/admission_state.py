@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
-from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
-from aliquot.kubernetes.client.errors import NotFoundError
-from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers as Watched
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
-
-T = TypeVar("T", bound=KubeObject)
 
 
 class AdmissionState:
@@ -37,10 +31,7 @@ class AdmissionState:
 
     async def fresh_snapshot(self, api: Api) -> AdmissionSnapshot:
         """Return the snapshot with VMs read from the API server instead of the watch. Raise ApiError if that fails."""
-        vms, instances = await _list_all(api, VirtualMachine), await _list_all(api, VirtualMachineInstance)
-        return msgspec.structs.replace(
-            self.snapshot(), vms={m.key: m for m in vms}, instances={i.key: i for i in instances}
-        )
+        return msgspec.structs.replace(await self._informers.fresh_snapshot(api), accounts=self._accounts)
 
     def cluster(self) -> VmClusterState:
         """Return the state that VMs are reviewed against."""
@@ -57,11 +48,3 @@ class AdmissionState:
         lists = [(each.spec.configuration.permitted_host_devices or {}).values() for each in found]
         entries = [entry for those in lists for entry_list in those for entry in entry_list or ()]
         return frozenset(str(each.get("resourceName", "")) for each in entries) if found else None
-
-
-async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
-    """List a kind in all namespaces; nothing if the cluster does not have the kind."""
-    try:
-        return await api.list(kind, ALL_NAMESPACES)
-    except NotFoundError:
-        return ()

@@ -411,6 +411,29 @@ def test_a_gpu_that_was_disabled_under_a_pool_is_enabled_with_its_devices(tmp_pa
     assert cluster.ready("old") == ("True", "Configured")
 
 
+class Counted(dict[str, Any]):
+    """A mapping that counts how often it is read as a whole."""
+
+    reads = 0
+
+    def values(self) -> Any:
+        Counted.reads += 1
+        return super().values()
+
+
+def test_a_round_reads_the_devices_of_the_cluster_once_or_not_at_all(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev*2", n2="a2:mdev*2", n3="a2:mdev*2")
+    cluster.pool("desk", count=40)
+    cluster.settle()
+    snapshot = cluster.snapshot()
+    counted = msgspec.structs.replace(snapshot, vgpus=Counted(snapshot.vgpus))
+    Counted.reads = 0
+    assert decide_pools((), counted, NOW) == ()
+    assert Counted.reads == 0
+    decide_pools([msgspec.convert(cluster.pools["desk"], VGPUPool)], counted, NOW)
+    assert Counted.reads <= 2
+
+
 @pytest.mark.parametrize("seed", parts(4))
 def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
