@@ -12,6 +12,7 @@ from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
+from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 
@@ -37,6 +38,7 @@ def request(
     """Build the request as an API server would send it."""
     some = new or old or {}
     group = "kubevirt.io" if resource.startswith("virtualmachine") else kinds.GROUP
+    group = POOLS if resource == "vgpupools" else group
     operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
     body = {
         "apiVersion": "admission.k8s.io/v1",

@@ -70,9 +70,11 @@ async def _custom_resources(api: Api) -> DoctorFinding:
     from aliquot.kubernetes.client.client import ALL_NAMESPACES
     from aliquot.kubernetes.client.errors import ForbiddenError, NotFoundError
     from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
+    from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
 
+    kinds = (*ALL_KINDS, VGPUPool)
     missing = []
-    for kind in ALL_KINDS:
+    for kind in kinds:
         try:
             await api.list(kind, ALL_NAMESPACES)
         except NotFoundError:
@@ -81,7 +83,7 @@ async def _custom_resources(api: Api) -> DoctorFinding:
             continue  # the kind is there
     if not missing:
         return DoctorFinding(CLUSTER, "CRDS", "ok", "the custom resources for VMs are installed")
-    if len(missing) == len(ALL_KINDS):
+    if len(missing) == len(kinds):
         message = "the custom resources for VMs are not installed: only Harvester and KubeVirt clusters need them"
         return DoctorFinding(CLUSTER, "CRDS", "note", message, _CRDS)
     return DoctorFinding(CLUSTER, "CRDS", "problem", f"not installed: {', '.join(missing)}", _CRDS)

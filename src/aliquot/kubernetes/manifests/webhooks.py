@@ -2,8 +2,8 @@
 the webhooks once it answers, so that no request waits for an installation that is not ready.
 
 Our outage must not stop VMs: for KubeVirt's kinds the failure policy is Ignore, and only VMs that request devices are
-checked. It is Ignore for claims, USB devices and network ports too, because pcidevices may serve them. For Harvester's
-other kinds it is Fail: they are only desired states, and nothing runs on them.
+checked. It is Ignore for claims, USB devices and network ports too, because pcidevices may serve them, and for pools. For
+Harvester's other kinds it is Fail: they are only desired states, and nothing runs on them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, VERSION, PCIDeviceClaim
 from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
+from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, DEVICES, WEBHOOK, Object, Values, metadata
 
 PCIDEVICES = "system:serviceaccount:harvester-system:harvester-pcidevices-controller"
@@ -38,6 +39,7 @@ def hooks(values: Values, *, url: str = "") -> dict[str, list[Object]]:
         VALIDATING: [
             _devices(clients),
             _claims(clients),
+            _pools(clients),
             _virtual_machines(clients, VALIDATE_MACHINES),
             _instances(clients),
         ],
@@ -95,14 +97,29 @@ def _claims(clients: _WebhookClients) -> Object:
     return _harvester("claims.aliquot.dev", clients, judged, "Ignore")
 
 
+def _pools(clients: _WebhookClients) -> Object:
+    """Return the webhook of VGPUPools. While none answers, one must be able to remove their finalizers by hand."""
+    rule = _cluster_rule(VGPUPool.TYPE.group, VGPUPool.TYPE.version, [VGPUPool.TYPE.plural], ["CREATE", "UPDATE"])
+    return _unless_ours("pools.aliquot.dev", clients, rule, "Ignore")
+
+
 def _harvester(name: str, clients: _WebhookClients, plurals: list[str], policy: str) -> Object:
-    rule = {
-        "apiGroups": [GROUP],
-        "apiVersions": [VERSION],
-        "operations": ["CREATE", "UPDATE", "DELETE"],
+    rule = _cluster_rule(GROUP, VERSION, plurals, ["CREATE", "UPDATE", "DELETE"])
+    return _unless_ours(name, clients, rule, policy)
+
+
+def _cluster_rule(group: str, version: str, plurals: list[str], operations: list[str]) -> Object:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": operations,
         "resources": plurals,
         "scope": "Cluster",
     }
+
+
+def _unless_ours(name: str, clients: _WebhookClients, rule: Object, policy: str) -> Object:
+    """Return a webhook that does not review the writes of our own programs."""
     others = ", ".join(f"'{each}'" for each in accounts(clients.values))
     conditions = {"not-ours": f"!(request.userInfo.username in [{others}])"}
     return _hook(name, clients.client(VALIDATE_DEVICES), rule, policy, "None", conditions)

@@ -7,18 +7,17 @@ disables no device that a VM uses or may use.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from aliquot.core.model.vgpu_types import rows, table
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, SKIP_MIG_ANNOTATION
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_FINALIZER, POOL_LABEL, VGPUPool, VGPUPoolStatus
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
+from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_pools import explain_unknown_type
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch, plain
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, join_names
@@ -266,7 +265,7 @@ class _PoolRound:
         holders: list[str],
     ) -> tuple[ConditionStatus, ObjectVerdict]:
         count = self._pool.spec.count
-        if short > 0 and (unknown := _unknown_type(self._type)):
+        if short > 0 and (unknown := explain_unknown_type(self._type)):
             return "False", ObjectVerdict("UnknownType", unknown)
         if short > 0:
             text = f"{count - short} of {count} vGPUs of type {self._type} fit: " + (
@@ -281,15 +280,6 @@ class _PoolRound:
             why = why or (f": {join_names(self._awaited, 3)}" if self._awaited else "")
             return "False", ObjectVerdict("Pending", f"{len(ready)} of {count} vGPUs exist{why}")
         return "True", ObjectVerdict("Configured", f"{count} vGPUs of type {self._type} exist")
-
-
-def _unknown_type(name: str) -> str:
-    """Return a sentence with near names if no board has a type of this name; "" otherwise."""
-    known = {each.name for row in rows() if (found := table(row.pci_device, row.subsystem)) for each in found.types}
-    if name in known:
-        return ""
-    near = difflib.get_close_matches(name, sorted(known), 3, 0.6)
-    return f"no board has a vGPU type {name}" + (f"; near it are {', '.join(near)}" if near else "")
 
 
 def _failure(device: VGPUDevice) -> str:

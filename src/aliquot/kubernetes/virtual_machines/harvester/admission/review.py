@@ -9,9 +9,10 @@ from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
-from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, VGPUDevice, skips_mig
+from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, VGPUDevice, skips_mig
 from aliquot.kubernetes.kinds.harvester_names import object_name
 from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
+from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import network_devices as network
 from aliquot.kubernetes.virtual_machines.harvester.admission import pci_device_claims as claims
@@ -19,6 +20,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission import sriov_gpu_de
 from aliquot.kubernetes.virtual_machines.harvester.admission import usb_device_claims as usb_claims
 from aliquot.kubernetes.virtual_machines.harvester.admission import usb_devices as usb
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
+from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_pools as pools
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import missing_device_warnings
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import physical_address
@@ -27,7 +29,9 @@ K = TypeVar("K", bound=KubeObject)
 _RULES: dict[str, tuple[type[Any], Any]] = {
     kind.TYPE.plural: (kind, rules)
     for kind, rules in zip(
-        (*ADMISSION_KINDS, *PERIPHERAL_KINDS), (migs, gpus, vgpus, claims, usb, usb_claims, network), strict=True
+        (*ADMISSION_KINDS, *PERIPHERAL_KINDS, VGPUPool),
+        (migs, gpus, vgpus, claims, usb, usb_claims, network, pools),
+        strict=True,
     )
 }
 """By plural resource name."""
@@ -39,7 +43,7 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
     Other kinds, writes of our own programs, and statuses are always allowed.
     """
     kind, rules = _RULES.get(request.resource.resource, (None, None))
-    if kind is None or request.resource.group != GROUP or request.sub_resource or snapshot.trusts(request):
+    if kind is None or request.resource.group != kind.TYPE.group or request.sub_resource or snapshot.trusts(request):
         return AdmissionVerdict()
     try:
         old, new = request.old(kind), request.new(kind)

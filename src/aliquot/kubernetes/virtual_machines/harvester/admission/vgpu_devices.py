@@ -9,6 +9,7 @@ from aliquot.core.planner.rules import RuleRefusal
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import PARAMETERS_ANNOTATION, PARENT_LABEL
+from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_capacity as capacities
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import (
     describe_holder,
@@ -59,6 +60,16 @@ def update(
         yield from _parameter_errors(edit.name, new)
     if before != after and new.spec.enabled and (holder := describe_running_holder(snapshot, edit.name)):
         yield holder
+
+
+def warnings(edit: ObjectEdit[VGPUDevice], snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Warn that a device that a user disables comes back, because a pool requests it."""
+    old, new = edit.old, edit.new
+    if old is None or new is None or not old.spec.enabled or new.spec.enabled:
+        return
+    if pool := new.metadata.labels.get(POOL_LABEL):
+        why = f"{edit.name} belongs to VGPUPool {pool}, which enables it again: lower spec.count of the pool instead"
+        yield advice(why, f"kubectl edit vgpupool {pool}")
 
 
 def delete(edit: ObjectEdit[VGPUDevice], old: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
