@@ -27,6 +27,8 @@ OBJECTS = (f"{_UNITS}/harvester",)
 LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
 PERIPHERALS = f"{HARVESTER}/peripherals"
 PERIPHERAL_OBJECTS = (f"{_UNITS}/harvester/peripherals",)
+VM_POOLS = (f"{_UNITS}/pools/test_pool_decision.py",)
+VM_POOL_CONTROLLER = (f"{_UNITS}/controller/test_pools.py",)
 VM_SLOTS = (f"{_UNITS}/harvester/test_boards_without_sriov.py",)
 ADDON = ("tests/laws/property/test_harvester_addon.py",)
 ADMISSION = (f"{_UNITS}/harvester/admission", f"{_UNITS}/kubevirt/admission")
@@ -239,6 +241,34 @@ MUTANTS = {
         "sorted(free, key=lambda address: address in lost)",
         "sorted(free, key=lambda address: address not in lost)",
         VM_SLOTS,
+    ),
+    "vm-pool-second": Mutant(
+        "pools: another GPU is enabled while the first one is being prepared",
+        "kubernetes/virtual_machines/pools/pool_decision.py",
+        "if room.awaited and len(free) < count:",
+        "if False:",
+        VM_POOLS,
+    ),
+    "vm-pool-held": Mutant(
+        "pools: a smaller number takes vGPUs that VMs use",
+        "kubernetes/virtual_machines/pools/pool_decision.py",
+        "[device for device in order if self._holder(device) is None][:surplus]",
+        "order[:surplus]",
+        VM_POOLS,
+    ),
+    "vm-pool-layout": Mutant(
+        "pools: a GPU is kept from MIG mode although a user has just requested its layout",
+        "kubernetes/virtual_machines/pools/gpu_room.py",
+        "(beside or mig.spec.enabled or _has_instances(mig))",
+        "(beside or _has_instances(mig))",
+        VM_POOLS,
+    ),
+    "vm-pool-fresh": Mutant(
+        "pools: a vGPU is taken away without reading the VMs, which the watch may not show yet",
+        "kubernetes/virtual_machines/controller/pools.py",
+        "if any(change.withdraws for change in changes):",
+        "if False:",
+        VM_POOL_CONTROLLER,
     ),
     "vm-adoption": Mutant(
         "adoption: a new VGPUDevice of a function that carries a vGPU requests none, as pcidevices' does",

@@ -12,8 +12,8 @@ from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
-from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 
 JSON = dict[str, Any]

@@ -69,10 +69,11 @@ async def _rights(api: Api) -> list[DoctorFinding]:
 async def _custom_resources(api: Api) -> DoctorFinding:
     from aliquot.kubernetes.client.client import ALL_NAMESPACES
     from aliquot.kubernetes.client.errors import ForbiddenError, NotFoundError
+    from aliquot.kubernetes.client.object_base import KubeObject
     from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
     from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
 
-    kinds = (*ALL_KINDS, VGPUPool)
+    kinds: tuple[type[KubeObject], ...] = (*ALL_KINDS, VGPUPool)
     missing = []
     for kind in kinds:
         try:

@@ -2,8 +2,8 @@
 the webhooks once it answers, so that no request waits for an installation that is not ready.
 
 Our outage must not stop VMs: for KubeVirt's kinds the failure policy is Ignore, and only VMs that request devices are
-checked. It is Ignore for claims, USB devices and network ports too, because pcidevices may serve them, and for pools. For
-Harvester's other kinds it is Fail: they are only desired states, and nothing runs on them.
+checked. It is Ignore for claims, USB devices and network ports too, because pcidevices may serve them, and for pools.
+For Harvester's other kinds it is Fail: they are only desired states, and nothing runs on them.
 """
 
 from __future__ import annotations

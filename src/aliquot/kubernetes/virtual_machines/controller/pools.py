@@ -68,7 +68,7 @@ class PoolController:
         return decide_pools(self.pools.items, snapshot, self._clock())
 
     def _recheck(self) -> None:
-        """Start another round later: how long a pool has waited for a GPU is no event."""
+        """Start another round later: no event tells that a pool has waited long enough for a GPU."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._recheck_s, self._recheck_now)
 

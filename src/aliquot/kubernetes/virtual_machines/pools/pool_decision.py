@@ -38,7 +38,7 @@ class PoolChange(msgspec.Struct, frozen=True):
 
     @property
     def withdraws(self) -> bool:
-        """Whether it takes a vGPU away."""
+        """True if it takes a vGPU away."""
         return self.kind is VGPUDevice and self.body.get("spec", {}).get("enabled") is False
 
 
@@ -54,7 +54,7 @@ def decide_pools(pools: Iterable[VGPUPool], snapshot: AdmissionSnapshot, now: fl
 
 
 class _Plan:
-    """What all pools plan in this round."""
+    """The plan of a round, to which each pool adds."""
 
     def __init__(self, view: PoolView, pools: frozenset[str]) -> None:
         self.view, self.pools = view, pools

@@ -83,7 +83,7 @@ class PoolView:
 
     def _is_recent(self, found: Condition, seconds: float) -> bool:
         try:
-            since = datetime.fromisoformat(found.last_transition_time).timestamp()
+            since = datetime.fromisoformat(found.last_transition_time or "").timestamp()
         except ValueError:
             return False
         return self.now - since < seconds

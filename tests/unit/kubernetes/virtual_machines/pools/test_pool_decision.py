@@ -323,6 +323,7 @@ def test_a_board_without_sriov(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "type_name"),
     [("a2:mdev", FOUR_Q), ("a100-sxm4-40gb:vfio", "GRID A100X-1-5C"), ("a100-sxm4-40gb:vfio", "GRID A100X-10C")],
+    ids=["without-mig", "mig-backed", "time-sliced"],
 )
 def test_it_leaves_a_second_gpu_alone_while_the_first_one_is_prepared(
     tmp_path: Path, template: str, type_name: str

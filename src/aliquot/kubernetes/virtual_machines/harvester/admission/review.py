@@ -26,13 +26,10 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import Adm
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import physical_address
 
 K = TypeVar("K", bound=KubeObject)
+_KINDS: tuple[type[KubeObject], ...] = (*ADMISSION_KINDS, *PERIPHERAL_KINDS, VGPUPool)
 _RULES: dict[str, tuple[type[Any], Any]] = {
     kind.TYPE.plural: (kind, rules)
-    for kind, rules in zip(
-        (*ADMISSION_KINDS, *PERIPHERAL_KINDS, VGPUPool),
-        (migs, gpus, vgpus, claims, usb, usb_claims, network, pools),
-        strict=True,
-    )
+    for kind, rules in zip(_KINDS, (migs, gpus, vgpus, claims, usb, usb_claims, network, pools), strict=True)
 }
 """By plural resource name."""
 
