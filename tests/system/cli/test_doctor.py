@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from aliquot.cli.doctor import host_checks, runtime_checks, software_checks
+from aliquot.cli.doctor import cluster_checks, host_checks, runtime_checks, software_checks
 from aliquot.cli.framework import target_node
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.errors import NoDriverError
 from aliquot.foundation.paths import directories
 from aliquot.hardware.state.journal import FileJournal
 from aliquot.hardware.state.journal_reader import JOURNAL
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.node.connect import connect
 
 from .conftest import Result, Run, Sim
@@ -205,3 +208,14 @@ def test_every_extra_is_checked_and_explained() -> None:
 def test_an_unknown_node_is_an_error(run: Run) -> None:
     result = run("doctor", "--sim", "nobody")
     assert (result.code, result.out) == (20, "")
+
+
+def test_a_missing_kind_of_custom_resources_is_named() -> None:
+    class Cluster:
+        async def list(self, kind: Any, _namespace: str) -> tuple[Any, ...]:
+            if kind.TYPE.plural == "vgpupools":
+                raise NotFoundError("the server could not find the requested resource")
+            return ()
+
+    found = asyncio.run(cluster_checks._custom_resources(cast(Api, Cluster())))
+    assert (found.status, found.message) == ("problem", "not installed: vgpupools.aliquot.dev")

@@ -110,7 +110,7 @@ def test_a_deleted_pool_goes_although_no_agent_writes_anything() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_it_reads_the_vms_before_it_takes_a_vgpu_away(count: int) -> None:
+def test_it_lists_vms_before_it_disables_a_device(count: int) -> None:
     site = Site(count=count)
     asyncio.run(site.controller.run(lambda: True))
     assert site.server.objects[VGPUDevice, DEVICE].spec.enabled

@@ -364,8 +364,8 @@ def test_it_keeps_off_a_layout_that_a_user_requests_or_removes(tmp_path: Path) -
     cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
     one = cluster.nodes["n1"].kubectl("SRIOVGPUDevice", "n1-000001000", enabled=True)
     rows = one.store.get("MigConfiguration", "n1-000001000")["spec"]["profileSpec"]
-    wish = [{**row, "requested": int(row["name"] == "MIG 1g.5gb")} for row in rows]
-    one.store.patch("MigConfiguration", "n1-000001000", {"spec": {"enabled": True, "profileSpec": wish}})
+    requested = [{**row, "requested": int(row["name"] == "MIG 1g.5gb")} for row in rows]
+    one.store.patch("MigConfiguration", "n1-000001000", {"spec": {"enabled": True, "profileSpec": requested}})
     cluster.pool("big", "GRID A100X-10C", 1)
     cluster.settle()
     assert "is partitioned with MIG" in cluster.message("big")
