@@ -154,7 +154,7 @@ def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> 
     assert bed.bundles() == []
     ready = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 8443}]}]}
     bed.cluster.must("PATCH", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}", ready)
-    bed.cluster.wait(lambda: len(bed.bundles()) == 5, "the webhooks to be registered", 20)
+    bed.cluster.wait(lambda: len(bed.bundles()) == 6, "the webhooks to be registered", 20)
     assert set(bed.bundles()) == {bed.cluster.get(SECRET)["data"]["ca.crt"]}
     bed.cluster.wait(lambda: webhook._warnings.current == (), "nothing to be missing")
 
