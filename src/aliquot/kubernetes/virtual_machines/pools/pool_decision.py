@@ -266,12 +266,12 @@ class _PoolRound:
     ) -> tuple[ConditionStatus, ObjectVerdict]:
         count = self._pool.spec.count
         if short > 0 and (unknown := explain_unknown_type(self._type)):
-            return "False", ObjectVerdict("UnknownType", unknown)
+            return "False", ObjectVerdict("UnknownType", unknown, f"kubectl edit vgpupool {self._pool.name}")
         if short > 0:
-            text = f"{count - short} of {count} vGPUs of type {self._type} fit: " + (
-                join_names(reasons, 4) if reasons else "no GPU of this place has the type"
-            )
-            return "False", ObjectVerdict("Insufficient", text, "aliquot capacity")
+            why_not, step = _missing_place(self._pool, self._snapshot)
+            why_not = why_not or join_names(reasons, 4) or "no GPU of this place has the type"
+            text = f"{count - short} of {count} vGPUs of type {self._type} fit: {why_not}"
+            return "False", ObjectVerdict("Insufficient", text, step)
         if held or len(good) > count:
             return "False", ObjectVerdict("Held", f"vGPUs that should go are in use: {join_names(holders, 3)}")
         if len(ready) < count:
@@ -280,6 +280,16 @@ class _PoolRound:
             why = why or (f": {join_names(self._awaited, 3)}" if self._awaited else "")
             return "False", ObjectVerdict("Pending", f"{len(ready)} of {count} vGPUs exist{why}")
         return "True", ObjectVerdict("Configured", f"{count} vGPUs of type {self._type} exist")
+
+
+def _missing_place(pool: VGPUPool, snapshot: AdmissionSnapshot) -> tuple[str, str]:
+    """Return what a pool's place lacks altogether ("" if nothing), and the command that shows what there is."""
+    spec = pool.spec
+    if spec.node_name and spec.node_name not in snapshot.nodes:
+        return f"there is no node {spec.node_name}", "kubectl get nodes"
+    if spec.gpu and spec.gpu not in snapshot.gpus:
+        return f"there is no SRIOVGPUDevice {spec.gpu}", "kubectl get sriovgpudevices"
+    return "", "aliquot capacity"
 
 
 def _failure(device: VGPUDevice) -> str:

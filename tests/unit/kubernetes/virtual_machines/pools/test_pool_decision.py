@@ -203,6 +203,30 @@ def test_a_pool_that_does_not_fit_says_how_many_do_and_why_not_more(tmp_path: Pa
     assert cluster.types() == {"n1": Counter({EIGHT_Q: 1})}
 
 
+@pytest.mark.parametrize(
+    ("type_name", "place", "reason", "message"),
+    [
+        ("A2-4Q", {}, "UnknownType", "near it is NVIDIA A2-4Q | next: kubectl edit vgpupool desk"),
+        ("NVIDIA A2-5Q", {}, "UnknownType", "NVIDIA A2-4Q, NVIDIA A2-2Q | next: kubectl edit vgpupool desk"),
+        (FOUR_Q, {"nodeName": "n9"}, "Insufficient", "fit: there is no node n9 | next: kubectl get nodes"),
+        (
+            FOUR_Q,
+            {"sriovGPUDevice": "n1-x"},
+            "Insufficient",
+            "fit: there is no SRIOVGPUDevice n1-x | next: kubectl get sriovgpudevices",
+        ),
+    ],
+)
+def test_a_misspelled_name_is_reported_as_such(
+    tmp_path: Path, type_name: str, place: dict[str, str], reason: str, message: str
+) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    cluster.pool("desk", type_name, 1, **place)
+    cluster.settle()
+    assert cluster.ready("desk") == ("False", reason)
+    assert cluster.message("desk").endswith(message)
+
+
 def test_it_takes_no_vgpu_that_was_enabled_without_it(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n1="a2:mdev")
     one = cluster.nodes["n1"].kubectl("SRIOVGPUDevice", "n1-000001000", enabled=True)
