@@ -11,7 +11,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission import mig_layout a
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
     enable_command,
-    enabled_vgpus_refusal,
+    enabled_vgpus_errors,
     moved_errors,
     name_errors,
 )
@@ -37,7 +37,7 @@ def update(
         return
     yield from _renamed_profile_errors(old, new)
     if old.spec.enabled and not new.spec.enabled:
-        yield from _enabled_vgpu_errors(edit.name, "disable", snapshot)
+        yield from enabled_vgpus_errors("disable", edit.name, snapshot)
     if not changed and not (new.spec.enabled and not old.spec.enabled):
         return
     impossible = tuple(_layout_errors(new, snapshot))
@@ -55,7 +55,7 @@ def delete(edit: ObjectEdit[MigConfiguration], old: MigConfiguration, snapshot: 
     gpu = snapshot.gpus.get(edit.name)
     if old.spec.node_name not in snapshot.nodes or gpu is None or not gpu.spec.enabled:
         return
-    children = tuple(_enabled_vgpu_errors(edit.name, "delete", snapshot))
+    children = tuple(enabled_vgpus_errors("delete", edit.name, snapshot))
     yield from children  # first, because it cannot be disabled before them
     if old.spec.enabled and not children:
         yield advice(f"{edit.name} is enabled: disable it first", disable_command("migconfiguration", edit.name))
@@ -131,8 +131,3 @@ def _layout_errors(mig: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterat
     function = snapshot.functions.get(names.object_name(mig.spec.node_name, mig.spec.gpu_address))
     if why := layout.why_impossible(mig, layout.family_of(mig, function)):
         yield advice(f"{mig.name}: {why}", f"kubectl get migconfiguration {mig.name} -o yaml (total)")
-
-
-def _enabled_vgpu_errors(name: str, verb: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
-    if children := snapshot.enabled_vgpus(name):
-        yield enabled_vgpus_refusal(verb, name, children)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, shorten_list
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
@@ -20,12 +21,24 @@ def enable_command(kind: str, name: str) -> str:
     return f'kubectl patch {kind} {name} --type merge -p \'{{"spec":{{"enabled":true}}}}\''
 
 
-def enabled_vgpus_refusal(verb: str, name: str, children: tuple[str, ...]) -> Message:
-    """Return the refusal to take a GPU or its instances from enabled vGPUs."""
+def enabled_vgpus_errors(verb: str, name: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Yield the refusal to take a GPU or its instances from enabled vGPUs."""
+    children = snapshot.enabled_vgpus(name)
+    if not children:
+        return
     single = len(children) == 1
     which = f"vGPU {shorten_list(children)} is" if single else f"vGPUs {shorten_list(children)} are"
     text = f"cannot {verb} {name} while {which} enabled"
-    return advice(f"{text}: disable {'it' if single else 'them'} first", disable_command("vgpudevice", *children[:4]))
+    pools = {snapshot.vgpus[each].metadata.labels.get(POOL_LABEL, "") for each in children} - {""}
+    if pools:  # a pool enables again what is disabled without it
+        first = min(pools)
+        yield advice(
+            f"{text}: VGPUPool {first} requests that, change or delete it first", f"kubectl edit vgpupool {first}"
+        )
+    else:
+        yield advice(
+            f"{text}: disable {'it' if single else 'them'} first", disable_command("vgpudevice", *children[:4])
+        )
 
 
 def name_errors(name: str, node: str, address: str) -> Iterator[Message]:

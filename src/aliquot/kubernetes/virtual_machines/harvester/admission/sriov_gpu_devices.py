@@ -12,7 +12,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import
 from aliquot.kubernetes.virtual_machines.harvester.admission.mig_layout import supports_mig
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
-    enabled_vgpus_refusal,
+    enabled_vgpus_errors,
     moved_errors,
     name_errors,
 )
@@ -91,8 +91,7 @@ def _held_vgpu_errors(verb: str, name: str, gpu: SRIOVGPUDevice, snapshot: Admis
     yield from filter(
         None, (describe_holder(snapshot, each) for each in gpu.status.vgpu_devices if _may_have_vgpu(snapshot, each))
     )
-    if enabled := snapshot.enabled_vgpus(name):
-        yield enabled_vgpus_refusal(verb, name, enabled)
+    yield from enabled_vgpus_errors(verb, name, snapshot)
 
 
 def _may_have_vgpu(snapshot: AdmissionSnapshot, name: str) -> bool:

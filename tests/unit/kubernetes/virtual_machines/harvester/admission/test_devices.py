@@ -296,6 +296,15 @@ def test_a_type_is_not_changed_under_way() -> None:
     assert refused == f"n1-000008004 is enabled as {A2_4Q}: disable it before its type is changed{OFF_004}"
 
 
+def test_a_gpu_with_vgpus_of_a_pool_is_kept_by_the_pool() -> None:
+    """To disable its vGPUs would not help: the pool enables them again."""
+    pooled = merged(vgpu("0000:08:00.4", A2_4Q, enabled=True), metadata={"labels": {"aliquot.dev/pool": "desks"}})
+    alone = vgpu("0000:08:00.5", A2_4Q, enabled=True)
+    refused = messages("sriovgpudevices", gpu(), gpu(False), gpus=[gpu()], vgpus=[pooled, alone])
+    assert "vGPUs n1-000008004, n1-000008005 are enabled: VGPUPool desks requests that" in refused
+    assert refused.endswith(" | next: kubectl edit vgpupool desks")
+
+
 def test_a_vgpu_of_a_disabled_gpu_is_not_enabled() -> None:
     old = vgpu("0000:08:00.4", types=TYPES)
     ask = merged(old, spec={"enabled": True, "vGPUTypeName": A2_4Q})
