@@ -286,9 +286,9 @@ def _missing_place(pool: VGPUPool, snapshot: AdmissionSnapshot) -> tuple[str, st
     """Return what a pool's place lacks altogether ("" if nothing), and the command that shows what there is."""
     spec = pool.spec
     if spec.node_name and spec.node_name not in snapshot.nodes:
-        return f"there is no node {spec.node_name}", "kubectl get nodes"
+        return f"node {spec.node_name} does not exist", "kubectl get nodes"
     if spec.gpu and spec.gpu not in snapshot.gpus:
-        return f"there is no SRIOVGPUDevice {spec.gpu}", "kubectl get sriovgpudevices"
+        return f"SRIOVGPUDevice {spec.gpu} does not exist", "kubectl get sriovgpudevices"
     return "", "aliquot capacity"
 
 

@@ -208,12 +208,12 @@ def test_a_pool_that_does_not_fit_says_how_many_do_and_why_not_more(tmp_path: Pa
     [
         ("A2-4Q", {}, "UnknownType", "near it is NVIDIA A2-4Q | next: kubectl edit vgpupool desk"),
         ("NVIDIA A2-5Q", {}, "UnknownType", "NVIDIA A2-4Q, NVIDIA A2-2Q | next: kubectl edit vgpupool desk"),
-        (FOUR_Q, {"nodeName": "n9"}, "Insufficient", "fit: there is no node n9 | next: kubectl get nodes"),
+        (FOUR_Q, {"nodeName": "n9"}, "Insufficient", "fit: node n9 does not exist | next: kubectl get nodes"),
         (
             FOUR_Q,
             {"sriovGPUDevice": "n1-x"},
             "Insufficient",
-            "fit: there is no SRIOVGPUDevice n1-x | next: kubectl get sriovgpudevices",
+            "fit: SRIOVGPUDevice n1-x does not exist | next: kubectl get sriovgpudevices",
         ),
     ],
 )
