@@ -42,7 +42,9 @@ class PoolRoom(msgspec.Struct, frozen=True):
     skip_mig: bool = False
     """Whether the GPU must be kept from MIG mode, because the type is time-sliced."""
     layout: MigConfiguration | None = None
-    """The MigConfiguration that must request instances first."""
+    """The MigConfiguration that must request GPU instances for more than ``inside``."""
+    inside: int = 0
+    """How many of ``room`` fit into GPU instances that exist or are being created."""
     awaited: str = ""
     """What the GPU's agent still has to do before ``free`` is complete, in one clause."""
     why: str = ""
@@ -115,8 +117,11 @@ def _room_in_instances(
         missing = [each.id for each in mig.spec.profile_spec for _ in range(each.requested - having[each.id])]
         instances += [(-number, profile) for number, profile in enumerate(missing, 1)]
     profiles = {p.name.removeprefix("MIG "): p.id for p in rows}
-    fitting = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
-    room = PoolRoom(gpu, wanted, fitting, why=f"has no free GPU instance {wanted.profile}")
+    inside = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
+    row = _row(mig, wanted)
+    more = row.available * max(1, wanted.per_instance) if row is not None and view.is_settled(mig) else 0
+    why = f"has no free GPU instance {wanted.profile}, and no place for one"
+    room = PoolRoom(gpu, wanted, inside + more, layout=mig if more else None, inside=inside, why=why)
     return _complete(view, replace(room, awaited="creates GPU instances" if coming else ""))
 
 

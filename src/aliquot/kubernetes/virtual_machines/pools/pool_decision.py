@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from aliquot.core.model.vgpu_types import VgpuType
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, SKIP_MIG_ANNOTATION
@@ -188,18 +189,32 @@ class _PoolRound:
         assert wanted is not None
         if room.enable or room.skip_mig:
             self._enable_gpu(room)
-        elif room.layout is not None:
-            self._request_instances(room.layout, wanted.profile, -(-count // max(1, wanted.per_instance)))
+        elif room.layout is not None and count > room.inside:
+            count = self._take_with_instances(room, room.layout, wanted, count)
         else:
-            free = [device for device in room.free if self._plan.may_take(device, self._pool.name)]
-            free = sorted(free, key=lambda device: device not in self._mine)[:count]
-            for device in free:
-                self._enable(device)
-            if room.awaited and len(free) < count:
+            taken = self._take_devices(room, count)
+            if room.awaited and taken < count:
                 self._awaited.append(f"{gpu.name} {room.awaited}")
             else:
-                count = len(free)
+                count = taken
         self._plan.types_on(gpu.name).extend([wanted.name] * count)
+        return count
+
+    def _take_devices(self, room: PoolRoom, count: int) -> int:
+        """Enable free devices, first those that the pool had. Return their number."""
+        free = [device for device in room.free if self._plan.may_take(device, self._pool.name)]
+        free = sorted(free, key=lambda device: device not in self._mine)[:count]
+        for device in free:
+            self._enable(device)
+        return len(free)
+
+    def _take_with_instances(self, room: PoolRoom, layout: MigConfiguration, wanted: VgpuType, count: int) -> int:
+        """Enable devices in the present GPU instances, and request instances for the rest, one pool in each round."""
+        self._take_devices(room, room.inside)
+        if layout.name in self._plan.taken:
+            return room.inside
+        self._plan.taken.add(layout.name)
+        self._request_instances(layout, wanted.profile, -(-(count - room.inside) // max(1, wanted.per_instance)))
         return count
 
     def _enable_gpu(self, room: PoolRoom) -> None:
@@ -209,8 +224,16 @@ class _PoolRound:
         self._patch(room.gpu, body, f"pool {self._pool.name} needs vGPUs of it")
 
     def _request_instances(self, layout: MigConfiguration, profile: str, count: int) -> None:
-        rows = plain(layout.spec.profile_spec)
-        requested = [{**row, "requested": count * (row["name"].removeprefix("MIG ") == profile)} for row in rows]
+        before = {row.id: row.requested for row in layout.spec.profile_spec} if layout.spec.enabled else {}
+        # The status has all profiles; a user's merge patch may have dropped some from the spec.
+        requested = [
+            {
+                "id": row.id,
+                "name": row.name,
+                "requested": before.get(row.id, 0) + count * (row.name.removeprefix("MIG ") == profile),
+            }
+            for row in layout.status.profile_status
+        ]
         body = {"spec": {"enabled": True, "profileSpec": requested}}
         self._patch(layout, body, f"pool {self._pool.name} needs {count} x {profile}")
 
@@ -268,7 +291,7 @@ class _PoolRound:
         if short > 0 and (unknown := explain_unknown_type(self._type)):
             return "False", ObjectVerdict("UnknownType", unknown, f"kubectl edit vgpupool {self._pool.name}")
         if short > 0:
-            why_not, step = _missing_place(self._pool, self._snapshot)
+            why_not, step = _missing_place(self._pool, self._view.snapshot)
             why_not = why_not or join_names(reasons, 4) or "no GPU of this place has the type"
             text = f"{count - short} of {count} vGPUs of type {self._type} fit: {why_not}"
             return "False", ObjectVerdict("Insufficient", text, step)

@@ -14,6 +14,7 @@ from typing import Final
 
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.kinds.harvester import HarvesterStatus, MigConfiguration, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_names import SYNCED
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import DeviceUsers
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
@@ -80,6 +81,11 @@ class PoolView:
         """Report whether requested GPU instances, or their VGPUDevices' types, are still to come."""
         ready = _ready(mig.status)
         return _unobserved(mig) or ready is None or ready.reason == PENDING or self._is_recent(ready, SETTLE_S)
+
+    def is_settled(self, mig: MigConfiguration) -> bool:
+        """Report whether a layout is as requested, so that the profiles' ``available`` holds."""
+        ready = _ready(mig.status)
+        return mig.status.state == SYNCED and not _unobserved(mig) and ready is not None and ready.reason != PENDING
 
     def _is_recent(self, found: Condition, seconds: float) -> bool:
         try:

@@ -317,6 +317,49 @@ def test_a_mig_backed_pool_requests_its_instances(tmp_path: Path) -> None:
     )
 
 
+def test_a_mig_backed_pool_grows_beside_another_one_while_there_is_place(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
+    cluster.pool("small", "GRID A100X-1-5C", 2)
+    cluster.pool("big", "GRID A100X-3-20C", 1)
+    cluster.settle()
+    first = cluster.devices("small")
+    cluster.run_vm(first[0])
+    cluster.pools["small"]["spec"]["count"] = 3
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3, "GRID A100X-3-20C": 1})}
+    assert set(first) < set(cluster.devices("small"))
+    cluster.pools["big"]["spec"]["count"] = 2
+    cluster.settle()
+    assert cluster.ready("big") == ("False", "Insufficient")
+    assert "no place for one" in cluster.message("big")
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3, "GRID A100X-3-20C": 1})}
+
+
+def test_a_pool_waits_for_instances_that_are_being_created(tmp_path: Path) -> None:
+    # The agent has not seen the request yet: no other GPU is taken meanwhile.
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio", n2="a100-sxm4-40gb:vfio")
+    cluster.pool("small", "GRID A100X-1-5C", 2)
+    cluster.settle()
+    cluster.pools["small"]["spec"]["count"] = 3
+    pools = [msgspec.convert(body, VGPUPool) for body in cluster.pools.values()]
+    (first, *_) = decide_pools(pools, cluster.snapshot(), NOW)
+    assert first.name == "n1-000001000"
+    cluster._apply(first.kind.TYPE.kind, first.name, first.body)
+    assert [each for each in decide_pools(pools, cluster.snapshot(), NOW) if not each.status] == []
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({"GRID A100X-1-5C": 3})}
+
+
+def test_a_row_that_a_merge_patch_dropped_is_requested_all_the_same(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:mdev")
+    (gpu,) = cluster.nodes["n1"].store.of("SRIOVGPUDevice")
+    cluster.nodes["n1"].kubectl("SRIOVGPUDevice", gpu, enabled=True)
+    cluster.nodes["n1"].kubectl("MigConfiguration", gpu, profileSpec=[{"id": 0, "name": "MIG 7g.40gb", "requested": 0}])
+    cluster.pool("pool", "GRID A100X-1-5C", 2)
+    cluster.settle()
+    assert cluster.pools["pool"]["status"]["ready"] == 2
+
+
 def test_a_time_sliced_pool_keeps_a_mig_capable_gpu_out_of_mig(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n1="a100-sxm4-40gb:vfio")
     cluster.pool("big", "GRID A100X-10C", 2)
@@ -459,33 +502,50 @@ def test_a_round_reads_the_devices_of_the_cluster_once_or_not_at_all(tmp_path: P
     assert Counted.reads <= 2
 
 
+MIG_TYPES = ("GRID A100X-1-5C", "GRID A100X-3-20C", "GRID A100X-20C")
+
+
 @pytest.mark.parametrize("seed", parts(4))
-def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("types", [(FOUR_Q, EIGHT_Q), MIG_TYPES], ids=["A2", "A100"])
+def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(
+    tmp_path: Path, types: tuple[str, ...], seed: int
+) -> None:
     chance = random.Random(seed)
-    cluster = Cluster(tmp_path, n1="a2:mdev*2", n2="a2:vfio")
-    cluster.pool("a", count=chance.randint(0, 5))
-    cluster.pool("b", chance.choice((FOUR_Q, EIGHT_Q)), count=chance.randint(0, 4))
-    for step in range(10):
-        story = _event(cluster, chance)
+    templates = ("a2:mdev*2", "a2:vfio") if types is not MIG_TYPES else ("a100-sxm4-40gb:vfio", "a100-sxm4-40gb:vfio")
+    cluster = Cluster(tmp_path, **dict(zip(("n1", "n2"), templates, strict=True)))
+    for name in "ab":
+        cluster.pool(name, chance.choice(types), count=chance.randint(0, 5))
+    story = []
+    for _ in range(10):
+        story.append(_event(cluster, chance, types))
         cluster.settle()
         live = {device for one in cluster.nodes.values() for device in map(one.name_of, one.live())}
-        assert set(cluster.held) <= live, (seed, step, story)
+        assert set(cluster.held) <= live, (seed, story)
         for name, pool in cluster.pools.items():
-            wanted = pool["spec"]["count"]
-            assert cluster.ready(name)[1] in ("Configured", "Insufficient", "Held"), (seed, step, story, pool)
-            assert (cluster.ready(name)[0] == "True") == (
-                pool["status"]["ready"] == wanted == len(cluster.devices(name))
-            ), (seed, step, story, pool)
+            state, reason = cluster.ready(name)
+            assert reason in ("Configured", "Insufficient", "Held"), (seed, story, pool)
+            if reason == "Insufficient":
+                assert not offers(cluster, pool["spec"]["vGPUTypeName"]), (seed, story, pool)
+            complete = pool["status"]["ready"] == pool["spec"]["count"] == len(cluster.devices(name))
+            assert (state == "True") == complete, (seed, story, pool)
 
 
-def _event(cluster: Cluster, chance: random.Random) -> str:
+def offers(cluster: Cluster, type_name: str) -> list[str]:
+    """Return the free devices on which the agents would create the type, and the GPUs that are not shared yet."""
+    devices = [body for one in cluster.nodes.values() for body in one.store.of("VGPUDevice").values()]
+    free = [d for d in devices if not d["spec"]["enabled"] and type_name in d["status"].get("availableTypes", {})]
+    gpus = [body for one in cluster.nodes.values() for body in one.store.of("SRIOVGPUDevice").values()]
+    return [body["metadata"]["name"] for body in (*free, *(gpu for gpu in gpus if not gpu["spec"]["enabled"]))]
+
+
+def _event(cluster: Cluster, chance: random.Random, types: tuple[str, ...]) -> str:
     """Let one thing happen. Return what it was."""
     pool = cluster.pools[chance.choice(list(cluster.pools))]
-    match kind := chance.choice(("count", "type", "vm", "stop", "hand", "reboot")):
+    match kind := chance.choice(("count", "type", "vm", "stop", "hand", "reboot", "new")):
         case "count":
             pool["spec"]["count"] = chance.randint(0, 6)
         case "type":
-            pool["spec"]["vGPUTypeName"] = chance.choice((FOUR_Q, EIGHT_Q))
+            pool["spec"]["vGPUTypeName"] = chance.choice(types)
         case "vm":
             devices = [d for name in cluster.pools for d in cluster.devices(name) if d not in cluster.held]
             if devices:
@@ -493,12 +553,25 @@ def _event(cluster: Cluster, chance: random.Random) -> str:
         case "stop" if cluster.held:
             del cluster.held[chance.choice(list(cluster.held))]
         case "hand":
-            one = chance.choice(list(cluster.nodes.values()))
-            devices = [name for name in one.store.of("VGPUDevice") if name not in cluster.held]
-            if devices:
-                on = chance.random() < 0.5
-                one.kubectl("VGPUDevice", chance.choice(devices), enabled=on, vGPUTypeName=FOUR_Q if on else "")
-        case "reboot":
-            if not cluster.held:
-                chance.choice(list(cluster.nodes.values())).reboot()
+            _by_hand(cluster, chance, types[0])
+        case "reboot" if not cluster.held:
+            chance.choice(list(cluster.nodes.values())).reboot()
+        case "new":
+            cluster.delete(pool["metadata"]["name"])
+            cluster.settle()
+            cluster.pool(pool["metadata"]["name"], chance.choice(types), count=chance.randint(0, 4))
     return kind
+
+
+def _by_hand(cluster: Cluster, chance: random.Random, type_name: str) -> None:
+    """Enable or disable a device without the pools, as the webhook would allow it."""
+    one = chance.choice(list(cluster.nodes.values()))
+    devices = [name for name in one.store.of("VGPUDevice") if name not in cluster.held]
+    if not devices:
+        return
+    name = chance.choice(devices)
+    device = one.store.get("VGPUDevice", name)
+    if device["spec"]["enabled"]:
+        one.kubectl("VGPUDevice", name, enabled=False, vGPUTypeName="")
+    elif type_name in device["status"].get("availableTypes", {}):
+        one.kubectl("VGPUDevice", name, enabled=True, vGPUTypeName=type_name)

@@ -31,5 +31,7 @@ def explain_unknown_type(name: str) -> str:
     known = {each.name for found in tables() for each in found.types}
     if name in known:
         return ""
-    near = difflib.get_close_matches(name, sorted(known), 3, 0.6)
-    return f"no board has a vGPU type {name}" + (f"; near it are {', '.join(near)}" if near else "")
+    without_brand = sorted(each for each in known if each.split(" ", 1)[-1] == name)
+    near = without_brand or difflib.get_close_matches(name, sorted(known), 3, 0.6)
+    verb = "is" if len(near) == 1 else "are"
+    return f"no board has a vGPU type {name}" + (f"; near it {verb} {', '.join(near)}" if near else "")
