@@ -245,7 +245,7 @@ MUTANTS = {
     "vm-pool-second": Mutant(
         "pools: another GPU is enabled while the first one is being prepared",
         "kubernetes/virtual_machines/pools/pool_decision.py",
-        "if room.awaited and len(free) < count:",
+        "if room.awaited and taken < count:",
         "if False:",
         VM_POOLS,
     ),
@@ -371,7 +371,7 @@ MUTANTS = {
     "vm-blind": Mutant(
         "in use: the allocation annotation alone says who has a device, as in pcidevices",
         f"{HARVESTER}/admission/device_users.py",
-        "return _possible_holder(snapshot, name, resource, requesters) if resource else None",
+        "return _possible_holder(name, resource, self._competition(resource)) if resource else None",
         "return None",
         ADMISSION,
     ),
