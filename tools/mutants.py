@@ -287,8 +287,10 @@ MUTANTS = {
     "vm-order": Mutant(
         "reboot: GPU instances before virtual functions, which end them",
         "core/planner/vgpu/gpu_plan.py",
-        "after = [*transition.enable_functions(), *transition.set_scheduler(), ",
-        "after = [*new, *transition.enable_functions(), *transition.set_scheduler(), ",
+        "after = [*transition.enable_functions(), *transition.set_scheduler(), "
+        "*transition.set_mixed_size(on=True), *new]",
+        "after = [*new, *transition.enable_functions(), *transition.set_scheduler(), "
+        "*transition.set_mixed_size(on=True)]",
         LAYOUTS,
     ),
     "vm-uuid": Mutant(
