@@ -89,7 +89,7 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
     """Compare vGPUs. Only its own vGPU meets a request for a function or a UUID, any vGPU of the type meets others."""
     left = list(gpu.vgpus)
     missing: list[DesiredVgpu] = []
-    for request in sorted(requests, key=lambda w: (not w.function, not w.uuid, w.placement is None)):
+    for request in sorted(requests, key=_precision):
         found = next((v for v in left if meets(v, request)), None)
         if found is None:
             missing.append(request)
@@ -113,6 +113,11 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
         text = f"{vgpu.type} on {vgpu.function} should not be there"
         out.append(Drift.on(gpu.pci, "vgpu-extra", text, want, have))
     return out
+
+
+def _precision(request: DesiredVgpu) -> tuple[bool, bool, bool, bool]:
+    """Return a sort key: what fewer vGPUs can meet comes first, so that nothing else takes its vGPU."""
+    return not request.function, not request.uuid, request.placement is None, request.parameters is None
 
 
 def _parameter_drift(gpu: Gpu, missing: list[DesiredVgpu], left: list[Vgpu]) -> list[Drift]:

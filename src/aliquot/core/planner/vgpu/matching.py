@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from aliquot.core.model.desired import DesiredVgpu
 from aliquot.core.model.inventory import Vgpu
@@ -50,16 +53,40 @@ def _kind(type_id: int, parameters: str | None) -> str:
     return f"type {type_id}" if parameters is None else f"type {type_id} {parameters}"
 
 
+def _with_present_parameters(items: Sequence[WantedVgpu], present: Sequence[PresentVgpu]) -> list[WantedVgpu]:
+    """Give requests for any parameters those of a present vGPU, if other requests for the type name parameters: a vGPU
+    that these do not need can then meet them.
+    """
+    named = Counter((i.request.type_id, i.request.parameters) for i in items if i.request.parameters is not None)
+    types = {type_id for type_id, _ in named}
+    left: dict[int, list[str]] = {}
+    for each in sorted(present, key=lambda h: (not h.vgpu.held, h.vgpu.key)):
+        kind = each.vgpu.type_id, each.vgpu.parameters
+        if named[kind] > 0:
+            named[kind] -= 1
+        elif each.vgpu.type_id in types:
+            left.setdefault(each.vgpu.type_id, []).append(each.vgpu.parameters)
+    found: list[WantedVgpu] = []
+    for item in items:
+        request, spare = item.request, left.get(item.request.type_id)
+        pinned = request.function or request.uuid or request.placement is not None
+        if spare and request.parameters is None and not pinned:
+            item = item._replace(request=msgspec.structs.replace(request, parameters=spare.pop(0)))
+        found.append(item)
+    return found
+
+
 class VgpuMatches:
     """Matches between present vGPUs and requests.
 
     A vGPU on a requested function (or with a requested UUID) can only meet that request. Any vGPU of the type meets
     other requests, if it has their plugin parameters. Where only some requests of a type name parameters, those come
-    first.
+    first, and the others take the parameters of the vGPUs that are left.
     """
 
-    def __init__(self, items: Sequence[WantedVgpu], places: bool) -> None:
+    def __init__(self, items: Sequence[WantedVgpu], places: bool, present: Sequence[PresentVgpu]) -> None:
         self.places = places
+        items = _with_present_parameters(items, present)
         self.items: dict[MatchKey, list[WantedVgpu]] = {}
         self._pins: dict[tuple[str, str | int], tuple[int, WantedVgpu]] = {}
         for n, item in enumerate(items):

@@ -104,7 +104,7 @@ class _Walk:
 
     def __init__(self, policy: MixedSizePolicy, items: Sequence[WantedVgpu], present: Sequence[PresentVgpu]) -> None:
         self.policy = policy
-        self.matches = VgpuMatches(items, places=True)
+        self.matches = VgpuMatches(items, True, present)
         self.by_kind: dict[Hashable, list[WantedVgpu]] = {}
         for item in sorted(items, key=lambda i: repr(policy.kind(i.type))):
             self.by_kind.setdefault(policy.kind(item.type), []).append(item)

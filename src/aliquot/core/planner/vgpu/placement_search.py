@@ -31,7 +31,7 @@ def find_vgpu_target(
         return find_mixed_size_target(policy, items, present)
     if find_order(policy, policy.initial_state(()), items) is None:
         return None
-    matches = VgpuMatches(items, places=False)
+    matches = VgpuMatches(items, False, present)
     failed: set[State] = set()
     for retained, missing in _choices(policy, matches, present):
         state = policy.initial_state(
