@@ -146,7 +146,10 @@ def _is_missing_nvidia_function(claim: PCIDeviceClaim, objects: Objects) -> bool
 
 
 def _not_served_status(view: NodeView, claim: PCIDeviceClaim) -> PCIDeviceClaimStatus:
-    text = f"node {view.node} has no NVIDIA device at {claim.spec.address}: Aliquot serves no other device"
+    text = (
+        f"node {view.node} has no NVIDIA device at {claim.spec.address}, and its agent serves no other device "
+        "without --all-devices"
+    )
     why = ObjectVerdict(NOT_SERVED, text, f"kubectl delete pcideviceclaim {claim.name}")
     return msgspec.structs.replace(
         claim.status,

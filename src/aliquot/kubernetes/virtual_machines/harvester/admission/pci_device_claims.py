@@ -54,7 +54,10 @@ def warnings(edit: ObjectEdit[PCIDeviceClaim], snapshot: AdmissionSnapshot) -> I
     node = edit.new.spec.node_name
     if node in snapshot.nodes and node not in foreign_nodes(snapshot.nodes.values()):
         which = f"{function.status.vendor_id}:{function.status.device_id}"
-        why = f"{edit.name} ({which}) is not an NVIDIA device: on node {node} Aliquot serves no other device"
+        why = (
+            f"{edit.name} ({which}) is not an NVIDIA device: on node {node} Aliquot serves no other device without "
+            "--all-devices"
+        )
         yield advice(why, f"kubectl delete pcideviceclaim {edit.name}")
 
 
