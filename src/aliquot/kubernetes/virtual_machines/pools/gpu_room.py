@@ -76,7 +76,8 @@ def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Itera
     mig = snapshot.migs.get(gpu.name)
     if mig is not None and not skips_mig(gpu) and (beside or mig.spec.enabled or _has_instances(mig)):
         return PoolRoom(gpu, wanted, why="is partitioned with MIG")
-    room = PoolRoom(gpu, wanted, _fits(EqualSizePolicy(), beside, wanted), why="is full or has other sizes")
+    why = view.remaining_vgpu(gpu.name) or "is full or has other sizes"
+    room = PoolRoom(gpu, wanted, _fits(EqualSizePolicy(), beside, wanted), why=why)
     return _complete(view, replace(room, skip_mig=table.mig_family is not None and not skips_mig(gpu)))
 
 

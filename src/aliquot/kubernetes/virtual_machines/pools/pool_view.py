@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from aliquot.errors import Message
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.kinds.harvester import HarvesterStatus, MigConfiguration, SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import SYNCED
@@ -61,6 +62,15 @@ class PoolView:
         """Return the types of a GPU's vGPUs that are enabled, or stay although they are disabled."""
         devices = [d for d in self.devices_on(gpu) if d.spec.enabled or (d.status.configured and not leaves(d))]
         return [d.spec.type_name if d.spec.enabled else d.status.configured for d in devices]
+
+    def remaining_vgpu(self, gpu: str) -> str:
+        """Return which vGPU of a GPU stays although its device is disabled, and why, in one clause; "" if none does."""
+        found = next((d for d in self.devices_on(gpu) if not d.spec.enabled and d.status.configured), None)
+        if found is None or leaves(found):
+            return ""
+        ready = _ready(found.status)
+        why = f" ({Message.parse(ready.message).sentence})" if ready is not None and ready.message else ""
+        return f"keeps {found.status.configured} on {found.name}{why}"
 
     def note_disabled(self, device: VGPUDevice) -> None:
         """Record that this round disables a device: its GPU is about to have more room."""

@@ -258,6 +258,19 @@ def test_it_shrinks_by_idle_devices_and_waits_for_vms(tmp_path: Path) -> None:
     assert cluster.ready("desk") == ("True", "Configured")
 
 
+def test_a_vgpu_that_a_vm_opened_after_it_was_disabled_is_named(tmp_path: Path) -> None:
+    # The VM was not known yet when the pool changed. The agent keeps what a VM has open.
+    cluster = Cluster(tmp_path, n1="a2:mdev")
+    cluster.pool("desk", count=1)
+    cluster.settle()
+    (device,) = cluster.devices("desk")
+    cluster.nodes["n1"].start_vm(cluster.nodes["n1"].store.get("VGPUDevice", device)["status"]["uuid"])
+    cluster.pools["desk"]["spec"]["vGPUTypeName"] = EIGHT_Q
+    cluster.settle()
+    assert cluster.ready("desk") == ("False", "Insufficient")
+    assert f"keeps NVIDIA A2-4Q on {device} (NVIDIA A2-4Q is in use by" in cluster.message("desk")
+
+
 def test_another_type_replaces_idle_devices_and_then_the_rest(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:mdev")
     cluster.pool("desk", count=2)
