@@ -1,4 +1,4 @@
-"""What was applied is what was requested: vGPUs with schedulers, sizes and plugin parameters are planned only once."""
+"""Property of plans with schedulers, sizes and plugin parameters of vGPUs: what was applied is planned only once."""
 
 from __future__ import annotations
 
