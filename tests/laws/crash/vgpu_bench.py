@@ -27,7 +27,14 @@ BACKED = Environment("MIG-backed", "h100-80gb-hbm3:vfio", "", "{H100XM-1-10C: 3}
 SCHEDULED = Environment(
     "another scheduler", "a2:mdev", "A2-4Q*2", "{A2-4Q: 2}, scheduler: 'fixed-share,2ms'", held=False
 )
-ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED, SCHEDULED)
+MIXED = Environment(
+    "mixed sizes in a GPU instance",
+    "rtx-pro-6000-blackwell-server-edition:vfio",
+    "",
+    "{DC-1-12Q: 1, DC-1-6Q: 2}, mixed-size: true",
+    held=False,
+)
+ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED, SCHEDULED, MIXED)
 
 
 class Host(Machine):
@@ -68,6 +75,7 @@ class Host(Machine):
         for gpu in self.node.show()["gpus"]:
             modes = gpu["mixed"] or False, tuple(gpu["scheduler"])
             found.append((gpu["pci"], gpu["functions"], *modes, gpu["driver"]))
+            found += sorted((i["id"], i["mixed"]) for i in gpu["instances"])
             found += sorted(_key(v) for v in gpu["vgpus"])
         return found
 
