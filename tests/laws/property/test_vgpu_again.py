@@ -24,7 +24,7 @@ TYPES = {
 SCHEDULERS = (None, "best-effort", "equal-share", "equal-share,2ms", "fixed-share", "fixed-share,480Hz")
 
 
-def wish(inventory: Inventory, types: tuple[str, ...], chance: random.Random) -> DesiredGpu:
+def draw_request(inventory: Inventory, types: tuple[str, ...], chance: random.Random) -> DesiredGpu:
     """Draw a desired state of the first GPU."""
     gpu = inventory.gpus[0]
     table = inventory.vgpu_table(gpu)
@@ -45,7 +45,7 @@ def test_a_second_plan_is_empty(template: str, seed: int, tmp_path: Path) -> Non
     chance = random.Random(seed)
     node = Node(template, directory=str(tmp_path))
     for _ in range(24):
-        wanted = Desired((wish(node.whole.read(), TYPES[template], chance),))
+        wanted = Desired((draw_request(node.whole.read(), TYPES[template], chance),))
         first = plan(node.whole.read(), wanted)
         if first.blockers:
             continue
