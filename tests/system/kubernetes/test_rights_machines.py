@@ -143,7 +143,7 @@ REFUSED = [
     Try(CONTROLLER, "a GPU's other annotations", "only the label", "PATCH", path("sriovgpudevices"), NOTE),
     Try(CONTROLLER, "a layout's owner", "may change only", "PATCH", path("migconfigurations"), OWNED),
     Try(CONTROLLER, "a function's label", "", "PATCH", path("pcidevices"), LABEL),
-    Try(CONTROLLER, "a pool's wish", "finalizers of pools", "PATCH", POOL, {"spec": {"count": 3}}),
+    Try(CONTROLLER, "a pool's request", "finalizers of pools", "PATCH", POOL, {"spec": {"count": 3}}),
     Try(CONTROLLER, "a pool's labels", "finalizers of pools", "PATCH", POOL, LABEL),
     Try(CONTROLLER, "deleting pools", "", "DELETE", POOL),
     Try(DEVICES, "pools", "", "GET", POOL),
