@@ -203,9 +203,16 @@ MUTANTS = {
     "mixed-instance-mode": Mutant(
         "order: a GPU instance that stays is not set to mixed-size mode",
         "core/planner/vgpu/actions.py",
-        "have = {i.mixed_size for i in stay} |",
+        "have = {bool(i.mixed_size) for i in stay} |",
         "have = {mode} |",
         MIXED_INSTANCES,
+    ),
+    "mixed-instance-unknown": Mutant(
+        "drift: an unknown mode of a GPU instance counts as off, as if nvidia-smi had shown it",
+        "core/planner/vgpu/drift.py",
+        "<= {True, msgspec.UNSET}",
+        "<= {True}",
+        ("tests/unit/core/planner/vgpu/test_instance_modes.py",),
     ),
     "vm-drift": Mutant(
         "drift: a MIG layout that was changed by hand is synced",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from aliquot.core.engine.programs import DriverPrograms, ProgramResult
 from aliquot.core.model.xids import XidPolicy
-from aliquot.errors import NoDriverError
+from aliquot.errors import HardwareError, NoDriverError
 from aliquot.hardware import kernel_files as files
 from aliquot.hardware.kernel.sriov_manage import PROGRAM
 from aliquot.hardware.nvidia_smi.backend import SmiBackend
@@ -18,6 +19,7 @@ from aliquot.hardware.nvml import backend as nvml
 from aliquot.hardware.programs import LocalPrograms
 from aliquot.node import connect as module
 from aliquot.node.connect import connect
+from aliquot.node.connection import Connection
 from aliquot.node.driver_unavailable import UnavailableDriver
 from aliquot.sim import lifecycle as control
 from contract.conftest import Machine
@@ -100,6 +102,32 @@ def test_mixed_size_mode_by_commands(machine: Start) -> None:
         assert there.nvml.mixed_size(pci) is True, (
             "a cached answer serves one call: the change by another connection is read"
         )
+
+
+def test_mixed_size_mode_of_a_gpu_instance_by_commands(machine: Start) -> None:
+    node = machine("rtx-pro-6000-blackwell-server-edition:vfio")
+    with (
+        connect(node.name, state_dir=node.state_dir) as usual,
+        connect(node.name, Elsewhere(node), state_dir=node.state_dir) as there,
+    ):
+
+        def modes(connected: Connection) -> list[object]:
+            return [i.mixed_size for i in connected.backend.read().gpus[0].instances]
+
+        pci = usual.backend.read().gpus[0].pci
+        usual.backend.set_mode(pci, True)
+        usual.backend.set_functions(pci, 48)
+        usual.backend.create_gpu_instance(pci, 47, 0, 3)
+        assert (modes(usual), modes(there)) == ([False], [msgspec.UNSET]), "nvidia-smi does not show it"
+        with pytest.raises(HardwareError, match="nvidia-smi cannot change it for a GPU instance"):
+            there.backend.set_mixed_size(pci, True)
+        usual.backend.set_mixed_size(pci, True)
+        virtual = usual.backend.read_gpu(pci).virtual
+        assert virtual is not None
+        for number, type_id in enumerate((1558, 1555)):
+            function, uuid = virtual.functions[number].pci, f"5f0d7a10-0000-4000-8000-00000000000{number}"
+            usual.backend.create_vgpu(pci, function, type_id, uuid)
+        assert modes(there) == modes(usual) == [True], "two sizes in one GPU instance prove it"
 
 
 def test_the_driver_in_a_pod_of_a_machine_without_its_library(host: Tree, machine: Start) -> None:

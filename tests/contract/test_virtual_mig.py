@@ -78,6 +78,16 @@ def test_several_on_one_instance(bench: Start, kind: str) -> None:
     assert [h.id for h in instance.holders] == [first.function, second.function]
 
 
+def test_mixed_sizes_in_one_instance(bench: Start, kind: str) -> None:
+    node = bench("rtx-pro-6000-blackwell-server-edition:vfio", kind)
+    found = cut(node, (47, 0, 3))
+    assert [i.mixed_size for i in found.instances] == [False]
+    node.backend.set_mixed_size(found.pci, True)
+    assert [i.mixed_size for i in gpu(node).instances] == [True]
+    make(node, found, "DC-1-12Q", 0)
+    make(node, found, "DC-1-8Q", 1)
+
+
 def test_mixed_sizes(bench: Start, kind: str) -> None:
     node = bench("l40s:vfio", kind)
     found = ready(node)

@@ -17,6 +17,7 @@ from aliquot.sim.driver.mig_calls import WRITES
 from aliquot.sim.driver.nvml_calls import nvml_version
 from aliquot.sim.driver.usage import hold
 from aliquot.sim.kernel import control_api as kernel
+from aliquot.sim.kernel import rules
 from aliquot.sim.node import SimNode
 from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE, InjectedFault, ProcessState
@@ -124,7 +125,7 @@ def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
         "profile_id": profile.id,
         "placement": f"{instance.start}:{instance.size}",
         "memory_mib": sensors.instance_memory_mib(family, profile, gpu.state.memory_mib),
-        "mixed": instance.mixed,
+        **({"mixed": instance.mixed} if rules.mixed_inside_possible(gpu.state) else {}),
         "compute_instances": [
             {
                 "id": c.id,

@@ -80,8 +80,8 @@ class GpuInstance(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...] = ()
     capability_minor: int = -1
     compute_instances: tuple[ComputeInstance, ...] = ()
-    mixed_size: bool = msgspec.field(default=False, name="mixed")
-    """Mixed-size mode of its vGPUs, on chips that share a GPU instance between several."""
+    mixed_size: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mixed")
+    """Mixed-size mode of its vGPUs, on chips that share a GPU instance between several. Absent if unknown."""
 
     @property
     def place(self) -> Placement:
@@ -237,9 +237,10 @@ class Gpu(msgspec.Struct, frozen=True):
 
     @property
     def instances_mixed(self) -> bool | None:
-        """Mixed-size mode of the GPU instances. None if only some have it."""
-        modes = {i.mixed_size for i in self.instances} or {False}
-        return modes.pop() if len(modes) == 1 else None
+        """Mixed-size mode of the GPU instances. None if it is unknown, or if only some have it."""
+        modes = {i.mixed_size for i in self.instances}
+        mode = modes.pop() if len(modes) == 1 else None
+        return None if mode is msgspec.UNSET else mode
 
     def instance(self, instance_id: int) -> GpuInstance | None:
         return next((i for i in self.instances if i.id == instance_id), None)

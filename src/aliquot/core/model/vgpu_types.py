@@ -89,6 +89,11 @@ class VgpuTable(msgspec.Struct, frozen=True, dict=True):
     """``catalog``, or ``driver`` if the driver of this host reported types."""
 
     @cached_property
+    def shares_instances(self) -> bool:
+        """True if several vGPUs can share a GPU instance."""
+        return any(t.per_instance > 1 for t in self.types)
+
+    @cached_property
     def by_id(self) -> dict[int, VgpuType]:
         return {t.id: t for t in self.types if t.id is not None}
 

@@ -11,7 +11,9 @@ replace = msgspec.structs.replace
 
 
 def with_vgpu_holders(gpu: Gpu, table: VgpuTable | None) -> Gpu:
-    """Return the GPU with a holder on each instance that a vGPU uses."""
+    """Return the GPU with a holder on each instance that a vGPU uses, and with mixed-size mode where its vGPUs prove
+    it: nvidia-smi does not show the mode of a GPU instance.
+    """
     if not gpu.vgpus or not gpu.instances:
         return gpu
     types = {} if table is None else table.by_id
@@ -20,6 +22,9 @@ def with_vgpu_holders(gpu: Gpu, table: VgpuTable | None) -> Gpu:
         instance_vgpus = [v for v in gpu.vgpus if _may_use(v, instance, gpu, types.get(v.type_id))]
         holders = tuple(Holder("vgpu", v.function, v.type) for v in instance_vgpus)
         changed = replace(instance, holders=(*instance.holders, *holders), held=instance.held or bool(holders))
+        sizes = {types[v.type_id].fb_mib for v in gpu.vgpus if v.gpu_instance == instance.id and v.type_id in types}
+        if len(sizes) > 1:
+            changed = replace(changed, mixed_size=True)
         instances.append(changed if holders else instance)
     return replace(gpu, instances=tuple(instances))
 

@@ -168,7 +168,7 @@ class NvmlBackend:
                 handle = self._reader.handle(pci)
                 self.session.call(attempt, nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
                 return
-            for each in (i for i in gpu.instances if i.mixed_size != on):
+            for each in (i for i in gpu.instances if bool(i.mixed_size) != on):
                 inside = self._instance(attempt, pci, each.id)
                 self.session.call(attempt, nv.nvmlGpuInstanceSetVgpuHeterogeneousMode, inside, int(on), gpu=pci)
 

@@ -57,7 +57,7 @@ class Instances:
                         holders=holders,
                         capability_minor=gi_minor(gpu.minor, info.id),
                         compute_instances=compute_instances,
-                        mixed_size=shared and self._mixed_size(each),
+                        mixed_size=self._mixed_size(each) if shared else msgspec.UNSET,
                     )
                 )
                 compute_left, memory_left = compute_left - profile.compute_slices, memory_left - info.placement.size
@@ -68,10 +68,11 @@ class Instances:
             gpu, instances=instances, holders=gpu_holders, slots_mirrored=slots_mirrored(table, instances)
         )
 
-    def _mixed_size(self, instance: Any) -> bool:
-        """Return mixed-size mode of a GPU instance; False if the driver or nvidia-ml-py does not know it."""
+    def _mixed_size(self, instance: Any) -> bool | msgspec.UnsetType:
+        """Return mixed-size mode of a GPU instance, UNSET if the driver or nvidia-ml-py cannot report it."""
         query = getattr(self.session.nv, "nvmlGpuInstanceGetVgpuHeterogeneousMode", None)
-        return query is not None and bool(self.session.try_call(query, instance)[1])
+        code, mode = (codes.NOT_SUPPORTED, None) if query is None else self.session.try_call(query, instance)
+        return bool(mode) if code == codes.SUCCESS else msgspec.UNSET
 
     def _compute(
         self, instance: Any, gpu: Gpu, gi: int, profile: Profile, processes: list[Process] | None
@@ -190,4 +191,4 @@ def distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
 def shares_instances(gpu: Gpu) -> bool:
     """Return whether several vGPUs can share a GPU instance of this board."""
     table = vgpu_types.table(gpu.pci_device, gpu.subsystem)
-    return table is not None and any(t.per_instance > 1 for t in table.types)
+    return table is not None and table.shares_instances

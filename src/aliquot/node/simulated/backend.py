@@ -213,7 +213,7 @@ class SimBackend:
         gpu = self.read_gpu(pci)
         if gpu.mig.enabled:
             for each in gpu.instances:
-                if each.mixed_size != on:
+                if bool(each.mixed_size) != on:
                     self._write(attempt, pci, "GpuInstanceSetVgpuHeterogeneousMode", each.id, _WHOLE, int(on))
             return
         self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
@@ -270,7 +270,7 @@ def _instance(instance: JsonObject, gpu: JsonObject) -> GpuInstance:
         holders=holders,
         capability_minor=gi_minor(gpu["minor"], gi),
         compute_instances=tuple(_compute(c, gi, gpu) for c in instance["compute_instances"]),
-        mixed_size=bool(instance.get("mixed")),
+        mixed_size=instance.get("mixed", msgspec.UNSET),
     )
 
 

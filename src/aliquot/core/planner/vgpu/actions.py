@@ -161,7 +161,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
         mode = instance_mode(self.task, self.goal)
         destroyed = {a.instance for a in gone if isinstance(a, Destroy)}
         stay = [] if self.wipes else [i for i in self.task.gpu.instances if i.id not in destroyed]
-        have = {i.mixed_size for i in stay} | {False for a in new if isinstance(a, Create)}
+        have = {bool(i.mixed_size) for i in stay} | {False for a in new if isinstance(a, Create)}
         if not self.goal.mig or mode is None or have <= {mode}:
             return []
         why = self.task.requested_by if self.task.desired.mixed_size is not None else "as before"

@@ -59,13 +59,7 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
         want, have = ("on", "off") if desired_gpu.functions else ("off", "on")
         text = f"its virtual functions are {have}, but should be {want}"
         out.append(Drift.on(gpu.pci, "functions", text, want, have))
-    known, mixed_size = virtual.mixed_size is not None, virtual.mixed_size
-    if gpu.mig.enabled and gpu.instances:
-        known, mixed_size = True, gpu.instances_mixed
-    if desired_gpu.mixed_size is not None and known and desired_gpu.mixed_size != mixed_size:
-        want, have = ("on", "off") if desired_gpu.mixed_size else ("off", "on")
-        text = f"mixed-size mode is {have}, but should be {want}"
-        out.append(Drift.on(gpu.pci, "mixed-size", text, want, have))
+    out += _mixed_size_drift(gpu, virtual, desired_gpu.mixed_size)
     wanted = desired_gpu.scheduler
     if wanted is not None and virtual.scheduler and not meets_scheduler(virtual.scheduler, wanted):
         text = f"its scheduler is {virtual.scheduler}, but should be {wanted}"
@@ -75,6 +69,23 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
     if desired_gpu.vgpus is not None:
         out += _vgpu_drift(gpu, desired_gpu.vgpus)
     return out
+
+
+def _mixed_size_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: bool | None) -> list[Drift]:
+    """Compare mixed-size mode, in MIG mode that of each GPU instance. An unknown mode of a GPU instance differs only
+    from a request for it, as in plans.
+    """
+    modes: set[bool | msgspec.UnsetType] = set() if virtual.mixed_size is None else {virtual.mixed_size}
+    if gpu.mig.enabled and gpu.instances:
+        modes = {i.mixed_size for i in gpu.instances}
+    differing = [m for m in modes if bool(m) != wanted]
+    if wanted is None or not differing:
+        return []
+    want, have = ("on", "off") if wanted else ("off", "on")
+    state = f"is {have} in some GPU instances" if len(modes) > 1 else f"is {have}"
+    if {bool(wanted), *differing} <= {True, msgspec.UNSET}:
+        state, have = "cannot be read", "unknown"
+    return [Drift.on(gpu.pci, "mixed-size", f"mixed-size mode {state}, but should be {want}", want, have)]
 
 
 def _binding_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: set[str]) -> list[Drift]:

@@ -185,7 +185,7 @@ def _scheduler(task: Task, mig: bool, functions: int, mixed: bool) -> str | Rule
     requested, sriov = task.desired.scheduler, task.table is None or task.table.sriov
     scheduler = requested if requested is not None else task.virtual.scheduler
     if requested is not None:
-        per_instance = task.table is not None and any(t.per_instance > 1 for t in task.table.types)
+        per_instance = task.table is not None and task.table.shares_instances
         refusal = rules.scheduler_refusal(requested, task.inventory.driver, mig=mig, per_instance=per_instance)
         if refusal is not None:
             return refusal

@@ -107,7 +107,9 @@ class VgpuSearch(target.TargetSearch):
             ids = self.ids(arrangement)
             profiles_by_id = [(n, place[0]) for place, n in ids.items()]
             policy = instance_policy(self.table, profiles_by_id, self._profiles, mixed=bool(self.mixed_size))
-            as_wanted = {i.id for k, i in self.present.items() if k in key and self.mixed_size in (None, i.mixed_size)}
+            as_wanted = {
+                i.id for k, i in self.present.items() if k in key and self.mixed_size in (None, bool(i.mixed_size))
+            }
             stays = set(ids.values()) & as_wanted
             lost = [h for h in self.vgpus if h.placement not in stays]
             found = find_vgpu_target(policy, self.items, [h for h in self.vgpus if h.placement in stays])

@@ -110,7 +110,7 @@ def no_mixed_size(table: VgpuTable, mig: bool) -> RuleRefusal | None:
     not support mixed-size mode" for each board. The page "Heterogeneous vGPU" names Volta and later, but no board.
     """
     why = ""
-    if mig and not any(t.per_instance > 1 for t in table.types):
+    if mig and not table.shares_instances:
         why = f"{table.name} has no mixed-size mode with MIG mode enabled: a GPU instance has one vGPU"
     elif not mig and not (table.mixed_size and table.sriov):
         why = f"{table.name} has no mixed-size mode, by NVIDIA's table of its vGPU types"

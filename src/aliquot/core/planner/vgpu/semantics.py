@@ -6,6 +6,7 @@ from typing import assert_never
 
 import msgspec
 
+from aliquot.core.model import vgpu_types
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough, SetScheduler
 from aliquot.core.model.inventory import (
     Gpu,
@@ -66,6 +67,12 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
     assert_never(action)
 
 
+def shares_instances(gpu: Gpu) -> bool:
+    """Return whether a GPU instance of the GPU has mixed-size mode, on hosts with the vGPU driver."""
+    table = vgpu_types.table(gpu.pci_device, gpu.subsystem) if gpu.virtual is not None else None
+    return table is not None and table.shares_instances
+
+
 def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
     """Enable or disable virtual functions. The driver forgets GPU instances, vGPUs, mixed-size mode and scheduler.
 
@@ -86,8 +93,8 @@ def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
 
 def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, on: bool) -> Gpu:
     table = inventory.vgpu_table(gpu)
-    if gpu.mig.enabled and table is not None and any(t.per_instance > 1 for t in table.types):
-        switched = {i.id for i in gpu.instances if i.mixed_size != on}
+    if gpu.mig.enabled and table is not None and table.shares_instances:
+        switched = {i.id for i in gpu.instances if bool(i.mixed_size) != on}
         if any(v.gpu_instance in switched for v in gpu.vgpus):
             raise StepRefusedError("IN_USE: vGPUs exist")
         return replace(gpu, instances=tuple(replace(i, mixed_size=on) for i in gpu.instances))
