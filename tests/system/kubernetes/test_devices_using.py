@@ -21,7 +21,7 @@ from support.driverpods import NAMESPACE
 from system.kubernetes.test_agent_shown import shown
 from system.kubernetes.test_devices_driver_pod import A2, ONE, POD, play
 
-EVERY = {"ALIQUOT_USAGE_SECONDS": "10"}
+EVERY = {"ALIQUOT_USAGE_SECONDS": "2"}
 MIB = 1024 * 1024
 UNKNOWN = "nvidia-smi reports the memory of GPU instances, but not their utilization"
 pytestmark = pytest.mark.slow

@@ -143,9 +143,9 @@ def sampling_interval_s(environment: dict[str, str]) -> float:
         seconds = float(text) if text else SAMPLE_S
     except ValueError:
         seconds = -1.0
-    if seconds and not 10 <= seconds <= 120:
+    if seconds and not 2 <= seconds <= 120:
         raise UsageError(
-            f"invalid {INTERVAL_VARIABLE}={text}: use 10 to 120 seconds, or 0 to disable sampling",
+            f"invalid {INTERVAL_VARIABLE}={text}: use 2 to 120 seconds, or 0 to disable sampling",
             next_step=f"unset {INTERVAL_VARIABLE}",
         )
     return seconds
