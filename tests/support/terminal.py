@@ -22,7 +22,7 @@ from pathlib import Path
 import aliquot
 from aliquot.foundation.descriptor_wait import wait_readable
 
-SOURCE = str(Path(aliquot.__file__).resolve().parents[1])
+SOURCE = str(Path(aliquot.__path__[0]).resolve().parent)
 _ORDER = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
 _MODES = {"1049", "25", "7", "2026"}
 
