@@ -64,7 +64,7 @@ def _remove_definitions(cluster: Cluster) -> None:
     """Remove custom resources first: the server's own finalizer then lets the definitions go."""
     for row in cluster.get(_CRDS)["items"]:
         spec = row["spec"]
-        version = next(v["name"] for v in spec["versions"] if v["served"])
+        version = next((v["name"] for v in spec["versions"] if v["served"]), "none")
         if cluster.request("GET", path := f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").status == 200:
             _remove_all(cluster, path)
         cluster.request("DELETE", f"{_CRDS}/{row['metadata']['name']}")
