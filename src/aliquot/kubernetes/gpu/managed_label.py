@@ -51,6 +51,11 @@ class ManagedLabel(msgspec.Struct, frozen=True):
         """The label with the state of the request."""
         return f"{self.name}.state"
 
+    @property
+    def switch(self) -> tuple[str, str]:
+        """The setting that leaves the label to another manager: its key, and its field of AgentSettings."""
+        return ("vgpu.enabled", "vgpu_manage") if self.for_vms else ("mig.enabled", "manage")
+
     def settings(self, merged: AgentSettings) -> AgentSettings:
         """Return the settings as they apply to this label."""
         if not self.for_vms:

@@ -139,12 +139,11 @@ class PlanApplier:
         return self._context.record_failure(failure, observation, memory)
 
     async def _newly_given_device(self, plan: Plan, observation: Observation) -> PodDeviceUse | None:
-        if self._context.publisher.uses is None or observation.holder_policy.policy == "force":
-            return None
         assert observation.inventory is not None
-        found = uses_of_devices(
-            devices_to_destroy(plan, observation.inventory), await self._context.publisher.uses(), observation.inventory
-        )
+        ending = devices_to_destroy(plan, observation.inventory)
+        if not ending or self._context.publisher.uses is None or observation.holder_policy.policy == "force":
+            return None
+        found = uses_of_devices(ending, await self._context.publisher.uses(), observation.inventory)
         return next(iter(await self._context.informer.living_uses(found) if found else ()), None)
 
 

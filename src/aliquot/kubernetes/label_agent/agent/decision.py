@@ -198,7 +198,7 @@ def _change(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     if plan.reboots and not observation.settings.with_reboot:
         return _fail(observation, memory, _needs_reboot(plan))  # before anything is destroyed
     if observation.kubelet_error and touches(plan) and observation.holder_policy.policy != "force":
-        next_step = f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=force --overwrite"
+        next_step = "systemctl status kubelet on the node"
         return _fail(observation, memory, ConfigFailure("KubeletAway", observation.kubelet_error, (), next_step))
     return _prepare_and_apply(observation, memory, plan)
 

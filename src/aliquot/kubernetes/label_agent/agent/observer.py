@@ -43,7 +43,7 @@ from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 from aliquot.kubernetes.label_agent.agent.memo import Memoized
 from aliquot.kubernetes.label_agent.agent.node_informer import NotReadYetError
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, boot_clock
-from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
+from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers, left_to_another
 from aliquot.kubernetes.node_agent import pod_holders as holders
 from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
@@ -153,7 +153,7 @@ class Observer:
         for name in config_maps:
             if not self._informer.has_read(name):
                 raise NotReadYetError(name)
-        self._settings_warnings.update(warnings)
+        self._settings_warnings.update((*warnings, *left_to_another(managed, known_layers, self._informer.namespace)))
         return settings, failure_of(errors[0], INVALID_SETTINGS) if errors else None, warnings
 
     async def _report_warnings(self, warnings: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -89,6 +89,17 @@ def layers(
         if layer is not None:
             found.append(_layer_on_node(layer, labels) if name == names.EFFECTIVE_MAP else layer)
     return found, errors, tuple(warnings)
+
+
+def left_to_another(managed: ManagedLabel, known: Sequence[Layer], namespace: str) -> tuple[str, ...]:
+    """Return the sentence about a label that the settings leave to another manager; empty if the agent applies it."""
+    key, field = managed.switch
+    layer = next((each for each in reversed(known) if field in each.values), None)
+    if layer is None or layer.values[field]:
+        return ()
+    what, _, name = layer.source.partition(" ")
+    step = f" | next: kubectl -n {namespace} get configmap {name} -o yaml" if what == "ConfigMap" else ""
+    return (f"the label {managed.name} is not applied on this node: {key} is false in {layer.source}{step}",)
 
 
 def _layer_on_node(layer: Layer, labels: Mapping[str, str]) -> Layer:

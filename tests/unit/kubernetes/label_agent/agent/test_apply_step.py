@@ -11,6 +11,7 @@ import pytest
 
 from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.engine.ports import ApplyStatus
+from aliquot.core.model.actions import Create
 from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, StalePlanError
 from aliquot.kubernetes.gpu.change_report import ChangeReport, Rollback
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
@@ -104,6 +105,19 @@ def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
     assert asyncio.run(given_meanwhile(other)) is None
     assert asyncio.run(given_meanwhile(given, policy="force")) is None
     assert asked == [[given]], "the API server is queried only about an allocation"
+
+
+def test_a_plan_that_destroys_nothing_does_not_need_kubelet() -> None:
+    o = make_observation("all-1g.5gb")
+    assert o.plan is not None
+    assert o.plan.created
+    creating = msgspec.structs.replace(o.plan, actions=tuple(a for a in o.plan.actions if isinstance(a, Create)))
+
+    async def away() -> list[PodDeviceUse]:
+        raise BlockedError("no kubelet")
+
+    actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=away))
+    assert asyncio.run(PlanApplier(actor)._newly_given_device(creating, o)) is None
 
 
 def test_a_driver_that_hangs_meanwhile_is_reported_once_and_its_end_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,7 +259,7 @@ class TestHolders:
         step = decide(o, published(o))
         assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "KubeletAway"
-        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=force --overwrite"
+        assert step.status.next_step == "systemctl status kubelet on the node"
         forced = make_observation(
             "all-3g.20gb",
             self.inventory,

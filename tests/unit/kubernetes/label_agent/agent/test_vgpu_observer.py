@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import NoDriverError
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.client.objects import ConfigMap, Node, ObjectMeta
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.managed_label import VGPU
@@ -47,8 +49,8 @@ class Hardware:
         return self.inventory, Facts("580.1", (13, 0), ())
 
 
-def observe(folder: Path, inventory: Inventory | None, *uses: PodDeviceUse) -> Observation:
-    """Observe a node that requests A2-8Q, whose kubelet lists ``uses``."""
+def observe(folder: Path, inventory: Inventory | None, *uses: PodDeviceUse, effective: str = "") -> Observation:
+    """Observe a node that requests A2-8Q, whose kubelet lists ``uses``. ``effective`` are the controller's settings."""
 
     async def listed() -> Sequence[PodDeviceUse]:
         return uses
@@ -66,6 +68,10 @@ def observe(folder: Path, inventory: Inventory | None, *uses: PodDeviceUse) -> O
     for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP, VGPU.default_map):
         informer.followed_maps[name] = informer._config_map_informer(name)
         informer.followed_maps[name].apply(FullList(()))
+    if effective:
+        named = ObjectMeta(name=names.EFFECTIVE_MAP)
+        settings = ConfigMap(metadata=named, data={names.SETTINGS_KEY: f"version: aliquot/v1\n{effective}"})
+        informer.followed_maps[names.EFFECTIVE_MAP].apply(FullList((settings,)))
     parts = AgentNode(informer, cast(GpuWorker, Hardware(inventory)), AgentStateFile(str(folder)))
     return asyncio.run(Observer(parts, AgentSetup("gpu-1", managed=VGPU), listed, boot).observe(AgentMemory()))
 
@@ -96,3 +102,15 @@ def test_without_a_driver_the_next_command_shows_the_pods_that_bring_it(tmp_path
         "NoDriver",
         "kubectl get pods -A -l app=nvidia-vgpu-manager-daemonset -o wide",
     )
+
+
+def test_a_label_that_is_left_to_another_manager_is_logged_with_the_place_that_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    observe(tmp_path, TWO_VGPUS)
+    assert not caplog.messages
+    observe(tmp_path, TWO_VGPUS, effective="vgpu: {enabled: false}")
+    assert caplog.messages == [
+        "the label nvidia.com/vgpu.config is not applied on this node: vgpu.enabled is false in ConfigMap "
+        "aliquot-effective | next: kubectl -n ns get configmap aliquot-effective -o yaml"
+    ]
