@@ -49,6 +49,8 @@ class NamedConfigSource(msgspec.Struct, frozen=True):
     """Reason why it does not exist."""
     config_map: str = ""
     """The ConfigMap as ``namespace/name``, "" for a file."""
+    remedy: str = ""
+    """The next command if it does not exist or is invalid."""
 
 
 class DesiredConfig(msgspec.Struct, frozen=True):
@@ -77,11 +79,13 @@ def config_map_source(name: str, data: dict[str, str] | None) -> NamedConfigSour
     """Return a ConfigMap as a source. ``data`` is None if the ConfigMap does not exist."""
     where = config_map_title(name)
     if data is None:
-        return NamedConfigSource(where, None, f"{where} does not exist", name)
+        remedy = f"kubectl create configmap {_flags(name)} --from-file={DATA_KEY}"
+        return NamedConfigSource(where, None, f"{where} does not exist", name, remedy)
+    remedy = f"kubectl edit configmap {_flags(name)}"
     if DATA_KEY not in data:
         keys = ", ".join(sorted(data)) or "nothing"
-        return NamedConfigSource(where, None, f"{where} has no key {DATA_KEY} (it has {keys})", name)
-    return NamedConfigSource(where, data[DATA_KEY], config_map=name)
+        return NamedConfigSource(where, None, f"{where} has no key {DATA_KEY} (it has {keys})", name, remedy)
+    return NamedConfigSource(where, data[DATA_KEY], config_map=name, remedy=remedy)
 
 
 def resolve(
@@ -105,12 +109,12 @@ def resolve(
     failures: list[ConfigFailure] = []
     for source in sources:
         if source.text is None:
-            failures.append(ConfigFailure("ConfigMissing", source.missing, (), _create_command(source)))
+            failures.append(ConfigFailure("ConfigMissing", source.missing, (), source.remedy))
             continue
         try:
             config = _load(source.text, source.name, _profiles(inventory))
         except AliquotError as error:
-            failures.append(failure_of(error, "InvalidConfig"))
+            failures.append(_invalid(error, source))
             continue
         if label in config.names:
             return _listing(_resolve_in(label, source, config, inventory, reserved), sources)
@@ -130,7 +134,7 @@ def _resolve_in(
     try:
         desired = select(config, label, inventory)
     except AliquotError as error:
-        return DesiredConfig(label, source=source.name, failure=failure_of(error, "InvalidConfig"))
+        return DesiredConfig(label, source=source.name, failure=_invalid(error, source))
     selected = tuple(gpu for gpu in desired.gpus if gpu.pci not in reserved)
     left_alone = [gpu.pci for gpu in desired.gpus if gpu.pci in reserved]
     if left_alone:
@@ -181,8 +185,9 @@ def _list_command(sources: Sequence[NamedConfigSource]) -> str:
     return f"kubectl get configmap {_flags(maps[0])} -o yaml" if maps else ""
 
 
-def _create_command(source: NamedConfigSource) -> str:
-    return f"kubectl create configmap {_flags(source.config_map)} --from-file={DATA_KEY}" if source.config_map else ""
+def _invalid(error: AliquotError, source: NamedConfigSource) -> ConfigFailure:
+    failure = failure_of(error, "InvalidConfig")
+    return msgspec.structs.replace(failure, next_step=source.remedy or failure.next_step)
 
 
 def _flags(name: str) -> str:

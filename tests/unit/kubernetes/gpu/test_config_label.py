@@ -53,6 +53,9 @@ def test_a_config_for_other_gpus_is_answered_with_the_configs_of_these() -> None
 def test_only_a_config_map_has_a_command_to_list_it() -> None:
     missing = config_map_source("gpu-operator/custom", None)
     assert failure("x", missing).next_step == "kubectl create configmap -n gpu-operator custom --from-file=config.yaml"
+    for data in ({"configs.yaml": "x"}, {DATA_KEY: "version: v1\nmig-configs: ["}, {DATA_KEY: ""}):
+        bad = config_map_source("gpu-operator/custom", data)
+        assert failure("x", bad).next_step == "kubectl edit configmap -n gpu-operator custom", "it exists"
     assert failure("", EVERY_GPU).next_step.startswith(
         "kubectl get configmap -n gpu-operator default-mig-parted-config"
     )

@@ -87,7 +87,7 @@ def layers(
         elif read_error is not None:
             errors.append(read_error)
         if layer is not None:
-            found.append(_layer_on_node(layer, labels) if name == names.EFFECTIVE_MAP else layer)
+            found.append(_layer_on_node(layer, labels, setup.managed) if name == names.EFFECTIVE_MAP else layer)
     return found, errors, tuple(warnings)
 
 
@@ -102,13 +102,23 @@ def left_to_another(managed: ManagedLabel, known: Sequence[Layer], namespace: st
     return (f"the label {managed.name} is not applied on this node: {key} is false in {layer.source}{step}",)
 
 
-def _layer_on_node(layer: Layer, labels: Mapping[str, str]) -> Layer:
-    """Return the operator's policy for this node, as its operands run only if their deploy labels allow it."""
+def _layer_on_node(layer: Layer, labels: Mapping[str, str], managed: ManagedLabel) -> Layer:
+    """Return the operator's policy for this node, as its operands run only if their deploy labels allow it.
+
+    What it says about the MIG manager is not about vGPUs.
+    """
     switched_off = {
         field for field, operand in _OPERANDS.items() if labels.get(names.DEPLOY_PREFIX + operand) == "false"
     }
-    values = {name: value for name, value in layer.values.items() if not (name in switched_off and value is False)}
+    foreign = _OF_MIG_MANAGER if managed.for_vms else frozenset()
+    values = {
+        name: value
+        for name, value in layer.values.items()
+        if name not in foreign and not (name in switched_off and value is False)
+    }
     return Layer(layer.source, values)
 
 
 _OPERANDS = {"device_plugin": "device-plugin", "labels": "gpu-feature-discovery"}
+_OF_MIG_MANAGER = frozenset({"clients_map", "stop_host_clients", "with_reboot"})
+"""Settings that the operator gives to its MIG manager, and never to its vGPU device manager."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core.config.settings import merge
+from aliquot.core.config.settings import AgentSettings, merge
 from aliquot.foundation.state_store import StateFile
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.managed_label import MIG, VGPU, ManagedLabel
 from aliquot.kubernetes.label_agent.agent.last_settings import FILE, LastSettings, Texts
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
 
@@ -26,6 +27,21 @@ def test_ours_is_off_exactly_where_the_operators_runs() -> None:
     answer, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), UNAVAILABLE)
     assert merge(answer).device_plugin
     assert not merge(answer).labels
+
+
+def test_what_a_policy_says_about_the_mig_manager_is_not_about_vgpus() -> None:
+    text = "version: aliquot/v1\nmig: {with-reboot: true}\nhost-clients: {stop: true}\nvgpu: {default-config: A2-4Q}\n"
+    maps = {name: {names.SETTINGS_KEY: text} for name in (names.EFFECTIVE_MAP, names.SETTINGS_MAP)}
+
+    def merged(managed: ManagedLabel, *known: str) -> AgentSettings:
+        found, _, _ = layers(AgentSetup("n", managed=managed), {k: maps[k] for k in known}, LastSettings(), {})
+        return merge(found)
+
+    mig, vgpu = (merged(each, names.EFFECTIVE_MAP) for each in (MIG, VGPU))
+    assert (mig.with_reboot, mig.stop_host_clients) == (True, True)
+    assert (vgpu.with_reboot, vgpu.stop_host_clients, vgpu.vgpu_default_config) == (False, False, "A2-4Q")
+    ours = merged(VGPU, names.SETTINGS_MAP)
+    assert (ours.with_reboot, ours.stop_host_clients) == (True, True), "an administrator's own settings count"
 
 
 def test_what_our_own_settings_switch_off_stays_off() -> None:
