@@ -30,6 +30,7 @@ from support.agents import NAMESPACE, Agent  # noqa: E402
 from support.cluster import StandinCluster, kubectl_minor  # noqa: E402
 from support.deployed import AGENT, EVICTIONS, apply  # noqa: E402
 from support.nodedouble import NodeDouble  # noqa: E402
+from support.standin.execs import Command, Ran  # noqa: E402
 
 NODE = "gpu-1"
 _SETTINGS = {"data": {"settings.yaml": "version: aliquot/v1\nmig: {strategy: mixed}\ntimes: {check-seconds: 5}\n"}}
@@ -71,7 +72,16 @@ class Sandbox:
         self.agent.settings("times: {check-seconds: 5}")
         self.node.start()
         self.agent.start()
+        self.cluster.standin.execs.play(self.agent.deployed.name, self._in_agent, NAMESPACE)
         self.until(lambda: self.agent.status(), "the agent's first status")
+
+    def _in_agent(self, command: Command) -> Ran:
+        """Run a command of Aliquot in the agent's pod."""
+        if command.words[0] != "aliquot":
+            return Ran(refusal=f'exec: "{command.words[0]}": executable file not found in $PATH')
+        words = [sys.executable, "-m", "aliquot", *command.words[1:]]
+        done = subprocess.run(words, env=self.environment, capture_output=True, cwd=self.folder)
+        return Ran(done.returncode, done.stdout, done.stderr)
 
     def stop(self) -> None:
         self.agent.close()

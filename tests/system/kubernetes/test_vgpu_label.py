@@ -109,6 +109,7 @@ def test_a_vgpu_of_a_vm_is_refused_by_name_until_the_vm_is_gone(only_standin: Ma
     agent.sim.start_vm("desktop", before[0]["function"])
     refused = agent.request("one", "failed", "Held")
     assert "desktop" in refused["message"]
+    assert refused["nextStep"] == f"kubectl exec -n {NAMESPACE} aliquot-vgpus-{agent.name} -- aliquot show"
     assert (vgpus(agent), writes(agent)) == (before, done)
     assert (agent.deploy()[PLUGIN], agent.deploy()[VALIDATOR]) == ("true", "true"), "nothing stays paused"
     agent.sim.stop_vm("desktop")

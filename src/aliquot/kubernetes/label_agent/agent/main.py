@@ -82,7 +82,8 @@ class LabelAgent:
         locks, state = context.directories
         owner = context.lock.owner(await shared.boot())
         node = AgentNode(self.informer, shared.hardware, AgentStateFile(state), owner, os.path.join(locks, "lock"))
-        observer = Observer(node, options.setup, context.uses, shared.boot)
+        setup = msgspec.structs.replace(options.setup, pod=context.pod)
+        observer = Observer(node, setup, context.uses, shared.boot)
         observer.last_settings = LastSettings(state)
         observer.planning = self.metrics.changes.time_plan
         publisher = self.publisher = Publisher(

@@ -93,6 +93,8 @@ class Observation(msgspec.Struct, frozen=True):
     """UUIDs of held devices, only if the plan is blocked."""
     managed: ManagedLabel = MIG
     """The label that the agent serves."""
+    pod: str = ""
+    """The agent's pod as ``namespace/name``; empty outside a pod."""
 
     @property
     def restoration(self) -> NodePatch:

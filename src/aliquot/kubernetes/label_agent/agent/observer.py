@@ -106,6 +106,7 @@ class Observer:
             uid=node.metadata.uid if node is not None else "",
             hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels, managed.name)),
             managed=managed,
+            pod=self._setup.pod,
         )
         if observation.label is None or observation.failure is not None or inventory is None:
             return observation

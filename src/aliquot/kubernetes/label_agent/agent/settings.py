@@ -30,6 +30,8 @@ class AgentSetup(msgspec.Struct, frozen=True):
     """Namespace of the operands' pods; empty for the agent's own."""
     managed: ManagedLabel = MIG
     """The label that the agent serves."""
+    pod: str = ""
+    """The agent's pod as ``namespace/name``; empty outside a pod."""
 
     @property
     def generated_map(self) -> str:

@@ -37,12 +37,18 @@ def status(
         message,
         observation.label or "",
         source,
-        next_step,
+        _in_pod(next_step, observation.pod),
         observation.digest,
         details=details,
         change=change,
     )
     return built.with_since(observation.now, observation.status)
+
+
+def _in_pod(command: str, pod: str) -> str:
+    """Return a command of Aliquot as it is run in the agent's pod: a node may have no other Aliquot."""
+    namespace, _, name = pod.partition("/")
+    return f"kubectl exec -n {namespace} {name} -- {command}" if name and command.startswith("aliquot ") else command
 
 
 def needs_report(observation: Observation, new: AgentStatus) -> bool:

@@ -22,7 +22,7 @@ from aliquot.kubernetes.gpu.prediction import Prediction
 from aliquot.kubernetes.label_agent.agent import status_builder, steps
 from aliquot.kubernetes.label_agent.agent.decision import REBOOT_PATIENCE_S, SERVICES_DOWN, decide
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation, RebootMark
-from aliquot.kubernetes.label_agent.agent.status_builder import success
+from aliquot.kubernetes.label_agent.agent.status_builder import status, success
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_observations import MIXED, OPERANDS, make_observation, messages, node, published
 from support.agent_simulation import Environment, KilledError
@@ -267,6 +267,16 @@ class TestHolders:
             annotations={names.HOLDERS_ANNOTATION: "force"},
         )
         assert isinstance(decide(forced, published(forced)), steps.Pause)
+
+    @pytest.mark.parametrize(
+        ("pod", "command"),
+        [("ns/agent-1", "kubectl exec -n ns agent-1 -- aliquot show"), ("", "aliquot show")],
+    )
+    def test_a_command_of_aliquot_is_run_in_the_agents_pod(self, pod: str, command: str) -> None:
+        o = make_observation("all-3g.20gb", pod=pod)
+        assert status(o, "failed", "Held", "it is held", next_step="aliquot show").next_step == command
+        other = "aliquotctl show"
+        assert status(o, "failed", "Held", "it is held", next_step=other).next_step == other
 
     def test_a_held_instance_that_fits_is_no_hindrance(self) -> None:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, "3g.20gb@4")

@@ -467,10 +467,10 @@ def test_cdi_documents_are_written_where_they_are_not_foreign(
 
     monkeypatch.setattr(agent_main, "Publisher", publisher)
     monkeypatch.setattr(agent_main, "Observer", lambda *about: SimpleNamespace())
-    agent: Any = SimpleNamespace(options=SimpleNamespace(setup=None, cdi_dir=folder), informer=None)
+    agent: Any = SimpleNamespace(options=SimpleNamespace(setup=AgentSetup("n"), cdi_dir=folder), informer=None)
     agent.metrics, agent._owner, agent._cdi = LabelAgentMetrics("n"), text, lambda: "documents"
     lock = SimpleNamespace(owner=lambda boot: PauseOwner())
-    agent.context = SimpleNamespace(directories=(str(tmp_path),) * 2, lock=lock, uses=None, offering=None)
+    agent.context = SimpleNamespace(directories=(str(tmp_path),) * 2, lock=lock, uses=None, offering=None, pod="")
     agent.context.shared = SimpleNamespace(boot=text, hardware=None)
     with pytest.raises(MadeError) as made:
         asyncio.run(agent_main.LabelAgent._assemble(agent))
