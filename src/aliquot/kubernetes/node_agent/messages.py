@@ -81,9 +81,16 @@ def _action_text(plan: Plan, create: str, destroy: str, change: str, reset: str)
         if counts:
             parts.append(f"{verb} " + ", ".join(f"{n}x {name}" for name, n in counts.items()))
     if plan.unchanged:
-        what = "vGPU" if any(gpu.vgpus is not None for gpu in plan.desired.gpus) else "instance"
-        parts.append(f"{plan.unchanged} {what}{'s' * (plan.unchanged > 1)} kept")
+        parts.append(f"{_kept_text(plan)} kept")
     return ", ".join(parts)
+
+
+def _kept_text(plan: Plan) -> str:
+    """Return ``2 instances and 1 vGPU``: a GPU instance may stay where its vGPU goes."""
+    requested = sum(len(gpu.vgpus or ()) for gpu in plan.desired.gpus)
+    vgpus = min(requested - sum(isinstance(a, CreateVgpu) for a in plan.actions), plan.unchanged)
+    counts = (("instance", plan.unchanged - vgpus), ("vGPU", vgpus))
+    return " and ".join(f"{count} {what}{'s' * (count > 1)}" for what, count in counts if count)
 
 
 def _device_name(action: Create | CreateCompute | CreateVgpu | Destroy | DestroyCompute | DestroyVgpu) -> str:

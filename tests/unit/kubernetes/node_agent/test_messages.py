@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from aliquot.core.model import catalog
+from aliquot.core.model.actions import CreateVgpu
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Holder
-from aliquot.core.model.plan import Blocker, Plan
+from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
 from aliquot.core.planner.plan import plan
 from aliquot.kubernetes.gpu.config_label import DesiredConfig
 from aliquot.kubernetes.node_agent import messages
@@ -55,3 +56,21 @@ def test_vgpus_are_counted_by_their_short_names() -> None:
     assert messages.geometry(off, held) == "GPU 0: no vGPU"
     kept = Desired((DesiredGpu(PCI, None, None, vgpus=wanted[:1]),))
     assert messages.result(plan(before, kept)) == "destroyed 1x A2-4Q, 1 vGPU kept"
+
+
+@pytest.mark.parametrize(
+    ("vgpus", "made", "unchanged", "text"),
+    [
+        (0, 0, 2, "2 instances kept"),
+        (2, 0, 4, "2 instances and 2 vGPUs kept"),
+        (2, 1, 2, "created 1x A2-4Q, 1 instance and 1 vGPU kept"),
+        (2, 0, 2, "2 vGPUs kept"),
+    ],
+)
+def test_instances_under_vgpus_are_not_counted_as_vgpus(vgpus: int, made: int, unchanged: int, text: str) -> None:
+    four = kind("NVIDIA A2", "4Q")
+    wanted = (DesiredVgpu(four.id or 0, four.name),) * vgpus
+    desired = Desired((DesiredGpu(PCI, None, None, vgpus=wanted),))
+    create = CreateVgpu(gpu=PCI, reason="", function=PCI, type_id=four.id or 0, type=four.name, uuid="")
+    changed = make_plan("n", "", desired, (create,) * made, policy=Policy(), unchanged=unchanged)
+    assert messages.result(changed) == text
