@@ -99,7 +99,7 @@ class LabelAgentLoop:
         return (
             self._request_changed(observation)
             or self._pause_was_undone(observation)
-            or self._policy_changed(observation)
+            or self._settings_changed(observation)
         )
 
     def _request_changed(self, observation: Observation) -> bool:
@@ -112,14 +112,16 @@ class LabelAgentLoop:
             or self.observer.digest_of(observation) != observation.digest
         )
 
-    def _policy_changed(self, observation: Observation) -> bool:
-        """Report whether the agent waits for holders under a policy that no longer applies."""
-        if self.informer.node is None or not isinstance(self.step, steps.Evict):
+    def _settings_changed(self, observation: Observation) -> bool:
+        """Report whether the agent waits for pods under settings that no longer apply."""
+        if self.informer.node is None or not isinstance(self.step, steps.PodWait):
             return False
         try:
             settings, _, _ = self.observer.settings()
         except NotReadYetError:
             return False
+        if not settings.manage or isinstance(self.step, steps.AwaitOperands):
+            return not settings.manage
         requested = self.informer.marks.annotations.get(names.HOLDERS_ANNOTATION)
         return settings.holder_policy(observation.label or "", requested) != observation.holder_policy
 

@@ -121,13 +121,15 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Sentences about user input that is invalid and has no effect."""
+        """Sentences about user input that is invalid and has no effect, and about a request that is not the node's."""
+        found = list(self.settings_warnings)
         requested = self.marks.annotations.get(names.HOLDERS_ANNOTATION)
-        if requested is None or requested in POD_POLICIES:
-            return self.settings_warnings
-        known = ", ".join(POD_POLICIES)
-        sentence = f"invalid annotation {names.HOLDERS_ANNOTATION}={requested[:60]!r}: use {known}"
-        return (sentence, *self.settings_warnings)
+        if requested is not None and requested not in POD_POLICIES:
+            known = ", ".join(POD_POLICIES)
+            found.insert(0, f"invalid annotation {names.HOLDERS_ANNOTATION}={requested[:60]!r}: use {known}")
+        if self.label and not self.marks.labels.get(self.managed.name) and self.managed.for_vms:
+            found.insert(0, f"the node has no label {self.managed.name}: {self.label!r} is the default config")
+        return tuple(found)
 
     @property
     def digest(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from aliquot.core.config.settings import AgentSettings
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import StorageError
@@ -55,6 +56,7 @@ class Eyes:
 
     def __init__(self, informer: NodeInformer, meanwhile: Callable[[], None]) -> None:
         self.informer, self.meanwhile = informer, meanwhile
+        self.current = AgentSettings()
 
     async def observe(self, memory: AgentMemory) -> Observation:
         marks = self.informer.marks
@@ -62,6 +64,9 @@ class Eyes:
         await asyncio.sleep(0)
         self.meanwhile()
         return o
+
+    def settings(self) -> tuple[AgentSettings, None, tuple[str, ...]]:
+        return self.current, None, ()
 
     def digest_of(self, o: Observation) -> str:
         return make_observation(self.informer.marks.labels.get(names.CONFIG_LABEL), marks=self.informer.marks).digest
@@ -428,6 +433,21 @@ def test_the_document_waits_while_what_it_shows_is_changed(
     eyes: Any = SimpleNamespace(sources=lambda settings, inventory: ())
     agent_main.LabelAgent._update_document(agent, eyes, make_observation(REQUEST), step)
     assert seen == [busy]
+
+
+def test_a_label_that_is_left_to_another_manager_ends_the_wait_that_is_on() -> None:
+    hands = Hands()
+
+    async def play() -> None:
+        loop = loop_over(paused(), lambda informer: None, hands)
+        await loop.cycle()
+        loop.loop.wake()
+        assert not hands.superseded.is_set()
+        cast(Eyes, loop.observer).current = AgentSettings(manage=False)
+        loop.loop.wake()
+        assert hands.superseded.is_set()
+
+    asyncio.run(play())
 
 
 def test_a_node_without_a_request_is_not_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

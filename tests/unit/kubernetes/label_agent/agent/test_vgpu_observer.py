@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from aliquot.core.model.facts import Facts
@@ -16,6 +17,7 @@ from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import ConfigMap, Node, ObjectMeta
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
 from aliquot.kubernetes.gpu.managed_label import VGPU
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
@@ -114,3 +116,10 @@ def test_a_label_that_is_left_to_another_manager_is_logged_with_the_place_that_s
         "the label nvidia.com/vgpu.config is not applied on this node: vgpu.enabled is false in ConfigMap "
         "aliquot-effective | next: kubectl -n ns get configmap aliquot-effective -o yaml"
     ]
+
+
+def test_a_failure_of_the_default_config_says_that_the_node_has_no_label(tmp_path: Path) -> None:
+    found = observe(tmp_path, TWO_VGPUS)
+    assert found.remarks == ()
+    unlabelled = msgspec.structs.replace(found, marks=NodeMarks(), label="A2-8")
+    assert unlabelled.remarks == ("the node has no label nvidia.com/vgpu.config: 'A2-8' is the default config",)
