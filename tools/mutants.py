@@ -1658,6 +1658,20 @@ MUTANTS = {
         "        elif not controllers:",
         FUNCTION_USERS,
     ),
+    "host-exclusive": Mutant(
+        "a disk of a ZFS pool may be passed through",
+        "hardware/kernel/function_users.py",
+        "            if files.claimed(",
+        "            if False and files.claimed(",
+        FUNCTION_USERS,
+    ),
+    "host-storage-network": Mutant(
+        "the card that carries the host's storage network may be passed through",
+        "hardware/kernel/function_users.py",
+        "    return {**network.configured, **network.needed}",
+        "    return network.needed",
+        FUNCTION_USERS,
+    ),
     "host-usb": Mutant(
         "a USB disk with the host's file systems is offered to VMs",
         f"{HARVESTER}/peripherals/usb_devices.py",

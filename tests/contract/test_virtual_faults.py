@@ -62,6 +62,9 @@ class Cut:
     def exists(self, path: str) -> bool:
         return self._files.exists(path)
 
+    def claimed(self, path: str) -> bool:
+        return self._files.claimed(path)
+
 
 class Blind(Cut):
     """Files of a process that may not inspect the processes of VMs."""

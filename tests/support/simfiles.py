@@ -30,3 +30,6 @@ class InProcessFiles:
 
     def exists(self, path: str) -> bool:
         return self.tree.exists(path)
+
+    def claimed(self, path: str) -> bool:
+        return self.tree.claimed(path)

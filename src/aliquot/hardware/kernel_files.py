@@ -4,10 +4,13 @@ simulated node. All access to sysfs uses this port, so that the same code runs o
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Protocol
 
 from aliquot.foundation.driver_calls import SLOW_WRITE_S, DriverCall
+
+_NO_DISK = (errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.ENOMEDIUM)
 
 
 class KernelFiles(Protocol):
@@ -39,6 +42,12 @@ class KernelFiles(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def claimed(self, path: str) -> bool:
+        """Report whether a block device is open exclusively: by a mount, swap, LVM, ZFS or a program. False without
+        such a device, or without a medium in it. The question itself opens it exclusively, for microseconds.
+        """
+        ...
+
 
 class RealFiles:
     """The host's own files, or those below ``root``."""
@@ -69,3 +78,13 @@ class RealFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self.root + path)
+
+    def claimed(self, path: str) -> bool:
+        with DriverCall(f"open {path}"):
+            try:
+                os.close(os.open(self.root + path, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
+            except OSError as failure:
+                if failure.errno != errno.EBUSY and failure.errno not in _NO_DISK:
+                    raise
+                return failure.errno == errno.EBUSY
+        return False

@@ -45,6 +45,9 @@ class SimFiles:
     def exists(self, path: str) -> bool:
         return bool(self._request("exists", path))
 
+    def claimed(self, path: str) -> bool:
+        return bool(self._request("claimed", path))
+
 
 class PrefetchedFiles(SimFiles):
     """A ``SimFiles`` for one of many repeated reads of a node.

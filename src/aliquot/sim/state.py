@@ -236,7 +236,8 @@ class NodeState(msgspec.Struct):
     vms: list[VmState] = []
     dynamic_ids: list[DynamicId] = []
     mounts: dict[str, str] = {}
-    """Mount points by block device, "swap" for swap space."""
+    """Mount points by block device, "swap" for swap space, "raw" for what is open exclusively without a
+    mount."""
     block_holders: dict[str, str] = {}
     """Block devices that use another one (``dm-0``), by the device that they use."""
     route: str = ""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
 
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel.sysfs import link_target, list_names, read_number, read_optional
@@ -42,7 +44,7 @@ def host_uses(files: KernelFiles, pci: str, node_addresses: Collection[str] = ()
     own = interfaces(files).get(pci, ())
     if not own and driver not in _NO_INTERFACE and (read_number(files, bus.attribute(pci, "class")) or 0) >> 8 == _CARD:
         programs = (f"{driver} drives it, and no interface of the host shows: a pod may have it",)
-    network = network_uses(files, own, node_addresses)
+    network = _own_network_uses(files, own, node_addresses)
     return (*functions, *programs, *_block_uses(files, _blocks(files, pci)), *network)
 
 
@@ -51,7 +53,7 @@ def usb_uses(files: KernelFiles, port: str, node_addresses: Collection[str] = ()
 
     ``port`` is the kernel's name of the device: ``1-4.2``. Raises OSError.
     """
-    network = network_uses(files, _below(files, "net", port), node_addresses)
+    network = _own_network_uses(files, _below(files, "net", port), node_addresses)
     return (*_block_uses(files, _below(files, "block", port)), *network)
 
 
@@ -91,9 +93,21 @@ def _optional_link(files: KernelFiles, path: str) -> str:
 # -- storage
 
 
-def _block_uses(files: KernelFiles, blocks: frozenset[str]) -> Iterator[str]:
-    if not blocks:
-        return
+def _block_uses(files: KernelFiles, blocks: frozenset[str]) -> tuple[str, ...]:
+    """Return what uses disks. An exclusive use without a name (ZFS, a program) is given where no other is known."""
+    return (tuple(_named_block_uses(files, blocks)) or tuple(_exclusive_uses(files, blocks))) if blocks else ()
+
+
+def _exclusive_uses(files: KernelFiles, blocks: frozenset[str]) -> Iterator[str]:
+    for block in sorted(blocks):
+        try:
+            if files.claimed(f"/dev/{block.replace('!', '/')}"):
+                yield f"{block} is open exclusively, as for ZFS, LVM or a program of the host"
+        except OSError as failure:
+            yield f"whether {block} is in use is not known: {failure.strerror}"
+
+
+def _named_block_uses(files: KernelFiles, blocks: frozenset[str]) -> Iterator[str]:
     if hidden := hidden_processes(files):
         yield f"the file systems on {', '.join(sorted(blocks))} are not known: {hidden}"
         return
@@ -147,11 +161,32 @@ def _mounts(files: KernelFiles) -> Iterator[tuple[str, str, str]]:
 # -- network
 
 
-def network_uses(files: KernelFiles, own: Collection[str], node_addresses: Collection[str]) -> Iterator[str]:
-    """Yield what on the host needs the network interfaces ``own`` of a function, as phrases. Raises OSError."""
-    if not own:
-        return
-    needed = dict(_needed_interfaces(files, node_addresses))
+_IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Route = tuple[str, ipaddress.IPv4Network | ipaddress.IPv6Network]
+_Address = tuple[str, ipaddress.IPv6Address]
+
+
+class HostNetwork(msgspec.Struct, frozen=True):
+    """The host's routes and addresses: a phrase for each network interface, by its name."""
+
+    needed: Mapping[str, str]
+    """What the node cannot lose: the default route, its own address."""
+    configured: Mapping[str, str]
+    """Any other address or route: the host's storage may depend on it (iSCSI, NFS)."""
+
+
+def read_network(files: KernelFiles, node_addresses: Collection[str]) -> HostNetwork:
+    """Read the host's routes and addresses. Raises OSError."""
+    routes, addresses = tuple(_routes(files)), tuple(_addresses(files))
+    needed = _needed_interfaces(routes, addresses, [ipaddress.ip_address(text) for text in node_addresses])
+    return HostNetwork(dict(needed), dict(_configured_interfaces(routes, addresses)))
+
+
+def network_uses(files: KernelFiles, own: Collection[str], needed: Mapping[str, str]) -> Iterator[str]:
+    """Yield what on the host needs the network interfaces ``own`` of a function, as phrases. Raises OSError.
+
+    ``needed`` are those of ``HostNetwork`` that count.
+    """
     for name in own:
         folder = f"{_CLASS}/net/{name}"
         uppers = sorted(n.removeprefix("upper_") for n in list_names(files, folder) if n.startswith("upper_"))
@@ -161,25 +196,54 @@ def network_uses(files: KernelFiles, own: Collection[str], node_addresses: Colle
             yield f"its interface {name} has {needed[name]}"
 
 
-def _needed_interfaces(files: KernelFiles, node_addresses: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the interfaces that the node cannot lose, with the reason. Raises OSError."""
-    wanted = [ipaddress.ip_address(text) for text in node_addresses]
-    for row in files.read(f"{_INIT}/net/route").splitlines()[1:]:
-        name, destination, _, *rest = row.split()
-        network = ipaddress.ip_network(f"{_ipv4(destination)}/{_ipv4(rest[4])}", strict=False)
+def all_uses(network: HostNetwork) -> Mapping[str, str]:
+    """Return all that the host has on its interfaces; what the node cannot lose comes first."""
+    return {**network.configured, **network.needed}
+
+
+def _own_network_uses(files: KernelFiles, own: Collection[str], node_addresses: Collection[str]) -> Iterator[str]:
+    if own:
+        yield from network_uses(files, own, all_uses(read_network(files, node_addresses)))
+
+
+def _needed_interfaces(
+    routes: Iterable[_Route], addresses: Iterable[_Address], wanted: Collection[_IpAddress]
+) -> Iterator[tuple[str, str]]:
+    for name, network in routes:
         if not network.prefixlen:
             yield name, "the default route"
             continue
         yield from ((name, f"the node's address {each}") for each in wanted if each.version == 4 and each in network)
+    for name, here in addresses:
+        if here in wanted:
+            yield name, f"the node's address {here}"
+
+
+def _configured_interfaces(routes: Iterable[_Route], addresses: Iterable[_Address]) -> Iterator[tuple[str, str]]:
+    for name, network in routes:
+        if not (network.network_address.is_link_local or network.network_address.is_multicast):
+            yield name, f"the host's route to {network}"
+    for name, here in addresses:
+        if not here.is_link_local:
+            yield name, f"the host's address {here}"
+
+
+def _routes(files: KernelFiles) -> Iterator[_Route]:
+    """Yield the routes of the host, each with its interface."""
+    for row in files.read(f"{_INIT}/net/route").splitlines()[1:]:
+        name, destination, _, *rest = row.split()
+        yield name, ipaddress.IPv4Network(f"{_ipv4(destination)}/{_ipv4(rest[4])}", strict=False)
     for row in (read_optional(files, f"{_INIT}/net/ipv6_route") or "").splitlines():
         words = row.split()
-        if words[:2] == ["0" * 32, "00"] and words[-1] != "lo":
-            yield words[-1], "the default route"
+        if words[-1] != "lo":
+            yield words[-1], ipaddress.IPv6Network((bytes.fromhex(words[0]), int(words[1], 16)), strict=False)
+
+
+def _addresses(files: KernelFiles) -> Iterator[_Address]:
+    """Yield the host's IPv6 addresses. The kernel lists IPv4 ones without their interfaces; their routes count."""
     for row in (read_optional(files, f"{_INIT}/net/if_inet6") or "").splitlines():
         words = row.split()
-        here = ipaddress.ip_address(int(words[0], 16).to_bytes(16, "big"))
-        if here in wanted:
-            yield words[-1], f"the node's address {here}"
+        yield words[-1], ipaddress.IPv6Address(bytes.fromhex(words[0]))
 
 
 def _ipv4(word: str) -> str:

@@ -8,7 +8,7 @@ from aliquot.core.model.peripherals import NetworkFunction, NetworkPort
 from aliquot.errors import HardwareError
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
-from aliquot.hardware.kernel.function_users import interfaces, network_uses
+from aliquot.hardware.kernel.function_users import HostNetwork, all_uses, interfaces, network_uses, read_network
 from aliquot.hardware.kernel.sysfs import MalformedError, link_target, list_names
 from aliquot.hardware.kernel_files import KernelFiles
 
@@ -25,8 +25,9 @@ def scan_ports(files: KernelFiles, node_addresses: Collection[str] = ()) -> tupl
     try:
         owned = interfaces(files)
         totals = {address: sriov.total(files, address) for address in owned}
+        network = read_network(files, node_addresses) if any(totals.values()) else HostNetwork({}, {})
         found = [
-            _port(files, name, address, totals[address], owned, node_addresses)
+            _port(files, name, address, totals[address], owned, network)
             for address, names in owned.items()
             for name in names
             if totals[address]
@@ -65,20 +66,20 @@ def _restore(files: KernelFiles, path: str, count: int) -> str:
 
 
 def _port(
-    files: KernelFiles, interface: str, address: str, total: int, owned: Owned, node_addresses: Collection[str]
+    files: KernelFiles, interface: str, address: str, total: int, owned: Owned, network: HostNetwork
 ) -> NetworkPort:
     links = sorted(name for name in list_names(files, f"{bus.DEVICES}/{address}") if name.startswith("virtfn"))
     targets = filter(None, (link_target(files, bus.attribute(address, link)) for link in links))
-    functions = tuple(
-        NetworkFunction(each, _function_user(files, each, owned.get(each, ()), node_addresses)) for each in targets
-    )
-    traffic = ", ".join(network_uses(files, (interface,), node_addresses))
+    # A change removes the functions with their addresses. The port keeps its own: only what the node needs counts.
+    uses = all_uses(network)
+    functions = tuple(NetworkFunction(each, _function_user(files, each, owned.get(each, ()), uses)) for each in targets)
+    traffic = ", ".join(network_uses(files, (interface,), network.needed))
     return NetworkPort(interface, address, total, functions, traffic)
 
 
-def _function_user(files: KernelFiles, address: str, own: Collection[str], node_addresses: Collection[str]) -> str:
+def _function_user(files: KernelFiles, address: str, own: Collection[str], uses: Mapping[str, str]) -> str:
     """Return what uses a virtual function. One whose interface is not here was given to a pod, or to a VM."""
     driver = bus.driver(files, address)
     if driver and not own:
         return f"driver {driver}, and no interface of the host"
-    return ", ".join(network_uses(files, own, node_addresses))
+    return ", ".join(network_uses(files, own, uses))

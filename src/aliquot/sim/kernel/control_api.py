@@ -17,7 +17,7 @@ from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE, VmState
 
 Request = dict[str, Any]
-OPERATIONS = ("read", "write", "names", "link", "real", "exists", "stat")
+OPERATIONS = ("read", "write", "names", "link", "real", "exists", "claimed", "stat")
 
 
 def tree_of(node: SimNode) -> Tree:

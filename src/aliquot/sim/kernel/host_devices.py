@@ -96,6 +96,13 @@ def _block(node: SimNode, name: str, parts: dict[str, Entry]) -> Dir:
     return folder({"size": text(_SECTORS), "holders": folder(links), **parts})
 
 
+def is_claimed(node: SimNode, name: str) -> bool:
+    """Report whether a disk or partition is open exclusively. Each excludes the other, as in Linux (block/bdev.c)."""
+    used = node.state.mounts.keys() | node.state.block_holders.keys()
+    disks = [state.blocks for gpu in node.gpus for state in gpu.state.others if name in state.blocks]
+    return any(each in used for disk, *parts in disks for each in ((disk, *parts) if name == disk else (disk, name)))
+
+
 def classes(node: SimNode) -> dict[str, Entry]:
     """Return the directories of /sys/class."""
     blocks: dict[str, Entry] = {}
@@ -133,7 +140,7 @@ def init_process(node: SimNode) -> Dir:
     mounts = "".join(
         f"{30 + number} 1 8:{number} / {point} rw,relatime shared:1 - ext4 /dev/{device} rw\n"
         for number, (device, point) in enumerate(node.state.mounts.items())
-        if point != "swap"
+        if point.startswith("/")
     )
     routes = f"{node.state.route}\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n" if node.state.route else ""
     if node.state.route:

@@ -86,6 +86,10 @@ class Tree:
             return False
         return True
 
+    def claimed(self, path: str) -> bool:
+        """Report whether a disk or partition is open exclusively."""
+        return host_devices.is_claimed(self.node, path.removeprefix("/dev/"))
+
     def stat(self, path: str) -> dict[str, object]:
         """Return kind (dir, file, link, device), mode, size in bytes, and whether the text is binary. The last part of
         the path is not followed.
@@ -261,6 +265,7 @@ def handle_request(tree: Tree, session: SimSession, op: str, path: str, data: st
         "link": tree.link,
         "real": tree.real,
         "exists": tree.exists,
+        "claimed": tree.claimed,
         "stat": tree.stat,
     }
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,6 +87,50 @@ def test_a_disk_below_a_volume_is_in_use_without_a_mount(node: Node) -> None:
     assert host_uses(node.files, NVME) == ("dm-3 uses nvme0n1p1",)
 
 
+@pytest.mark.parametrize("held", ["nvme0n1", "nvme0n1p1"], ids=["disk", "partition"])
+def test_a_disk_that_is_open_exclusively_is_in_use_without_a_mount(node: Node, held: str) -> None:
+    change(node, mounts={held: "raw"})
+    with pytest.raises(InUseError, match=f"{held} is open exclusively, as for ZFS, LVM or a program"):
+        bind_function(node.files, CountingClock(), NVME, ())
+
+
+def test_a_use_with_a_name_is_not_told_twice(node: Node) -> None:
+    change(node, mounts={"nvme0n1p1": "/data"})
+    assert host_uses(node.files, NVME) == ("nvme0n1p1 is mounted on /data",)
+
+
+@pytest.mark.parametrize(
+    ("failure", "phrase"),
+    [
+        (errno.EBUSY, "nvme2n1 is open exclusively, as for ZFS, LVM or a program of the host"),
+        (errno.EIO, "whether nvme2n1 is in use is not known: Input/output error"),
+        (errno.ENOENT, ""),
+        (errno.ENOMEDIUM, ""),
+        (None, ""),
+    ],
+    ids=["busy", "broken", "no-node", "no-medium", "free"],
+)
+def test_a_disk_is_opened_for_the_question_and_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int | None, phrase: str
+) -> None:
+    files = made(tmp_path, {"proc/1/mountinfo": "", "dev/nvme2n1": ""}, MULTIPATH)
+    really_open, opened = os.open, []
+
+    def opening(path: str, flags: int) -> int:
+        if failure is not None:
+            raise OSError(failure, os.strerror(failure), path)
+        assert flags & os.O_EXCL
+        assert not flags & os.O_ACCMODE, "it is opened to read"
+        opened.append(really_open(path, flags))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", opening)
+    assert host_uses(files, NVME) == ((phrase,) if phrase else ())
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
 def made(root: Path, files: dict[str, str], links: dict[str, str]) -> RealFiles:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -160,8 +206,37 @@ def test_an_ipv6_address_and_default_route_count_too(tmp_path: Path) -> None:
     }
     found = made(tmp_path, files, links)
     assert host_uses(found, UPLINK) == ("its interface eth9 has the default route",)
-    assert host_uses(found, NIC) == ()
+    assert host_uses(found, NIC) == ("its interface eth8 has the host's address fd00::7",)
     assert host_uses(found, NIC, ("fd00::7",)) == ("its interface eth8 has the node's address fd00::7",)
+
+
+FABRIC = "its interface eth8 has the host's"
+
+
+@pytest.mark.parametrize(
+    ("routes", "routes6", "addresses6", "users"),
+    [
+        ("eth8\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF", "", "", (f"{FABRIC} route to 192.168.1.0/24",)),
+        ("", f"fd01{'0' * 28} 40 {'0' * 32} 00 {'0' * 32} 100 1 0 1 eth8", "", (f"{FABRIC} route to fd01::/64",)),
+        ("", "", f"fd01{'0' * 27}9 02 40 00 80 eth8", (f"{FABRIC} address fd01::9",)),
+        (
+            "eth8\t0000FEA9\t00000000\t0001\t0\t0\t0\t0000FFFF",
+            f"fe80{'0' * 28} 40 {'0' * 32} 00 {'0' * 32} 100 1 0 1 eth8\n"
+            f"ff{'0' * 30} 08 {'0' * 32} 00 {'0' * 32} 100 1 0 1 eth8",
+            f"fe80{'0' * 27}9 02 40 20 80 eth8",
+            (),
+        ),
+    ],
+    ids=["route", "route6", "address6", "link-local"],
+)
+def test_a_card_with_another_network_of_the_host_is_in_use(
+    tmp_path: Path, routes: str, routes6: str, addresses6: str, users: tuple[str, ...]
+) -> None:
+    """It may carry the host's storage: iSCSI, NFS."""
+    rows = {"route": f"Iface\tDestination\n{routes}\n", "ipv6_route": routes6, "if_inet6": addresses6}
+    link = {"sys/class/net/eth8": f"../../devices/pci0000:00/0000:00:01.0/{NIC}/net/eth8"}
+    found = made(tmp_path, {f"proc/1/net/{name}": text for name, text in rows.items()}, link)
+    assert host_uses(found, NIC) == users
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,30 @@ def test_what_uses_a_function(tree: Tree) -> None:
     assert user() == ""
 
 
+def test_another_network_of_the_host_keeps_a_function_but_not_its_port(tree: Tree) -> None:
+    """Virtual functions of a port can be made beside its own addresses; a change removes all that exist."""
+    row = "{}\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+    tree.put("/proc/1/net/route", f"Iface\n{row.format('ens6f0np0')}{row.format('ens6f0v0')}")
+    (port,) = scan_ports(tree)
+    assert port.traffic == ""
+    assert port.functions[0].user == "its interface ens6f0v0 has the host's route to 192.168.1.0/24"
+
+
+def test_the_routes_are_read_once_for_all_functions(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 6):
+        tree.tie(f"{DEVICES}/{PF}/virtfn{number}", f"../0000:06:01.{number}")
+        tree.tie(f"/sys/class/net/ens6f0v{number}", f"../../..{DEVICES}/0000:06:01.{number}/net/ens6f0v{number}")
+    read, paths = tree.read, list[str]()
+
+    def reading(path: str) -> str:
+        paths.append(path)
+        return read(path)
+
+    monkeypatch.setattr(tree, "read", reading)
+    assert len(scan_ports(tree)[0].functions) == 6
+    assert paths.count("/proc/1/net/route") == 1
+
+
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_the_number_changes_over_zero(tree: Port, count: int) -> None:
     set_functions(tree, PF, count)
