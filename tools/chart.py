@@ -39,6 +39,7 @@ _SWITCHED = {
     f"{bundle.OPTIONAL}/extender": "and .Values.dra.extender.enabled ({})",
     f"{bundle.OPTIONAL}/extender-network": "and .Values.networkPolicy.enabled .Values.dra.extender.enabled ({})",
     f"{bundle.OPTIONAL}/evictions": "and .Values.migManager.evictions {}",
+    f"{bundle.OPTIONAL}/all-devices": "and .Values.devices.allDevices {}",
     f"{bundle.OPTIONAL}/beside-pcidevices": "and .Values.devices.besidePcidevices {}",
     f"{bundle.OPTIONAL}/dashboard": "and .Values.dashboard.enabled ({})",
 }

@@ -20,6 +20,7 @@ Object = dict[str, Any]
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 AGENT = "kubernetes/30-agent.yaml"
 CLAIMS = "kubernetes/optional/claims.yaml"
+ALL_DEVICES = "kubernetes-machines/optional/all-devices.yaml"
 VGPUS = "optional/vgpus.yaml"
 EVICTIONS = "kubernetes/optional/evictions.yaml"
 _RIGHTS = ("10-accounts.yaml", "11-rights.yaml", "12-admission.yaml")

@@ -8,6 +8,7 @@ import pytest
 
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION, object_name
 from support.cluster import Cluster
+from support.deployed import ALL_DEVICES, apply
 from support.devicesagent import API, DevicesAgent, MakeDevices
 from support.kubevirt.players import VmCluster
 
@@ -21,6 +22,7 @@ def bed(cluster: Cluster, make_devices: MakeDevices) -> Iterator[tuple[VmCluster
     agent = make_devices("a2:mdev:host:bus08")
     environment = VmCluster(cluster)
     environment.install()
+    apply(cluster, ALL_DEVICES)
     node = environment.node(agent.name)
     agent.arguments = ["--all-devices", "--kubelet-dir", str(node.kubelet.directory.parent)]
     agent.start()

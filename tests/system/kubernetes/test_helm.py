@@ -189,13 +189,25 @@ def test_for_virtual_machines_alone_it_is_their_folder() -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("every", [False, True])
+def test_rights_to_usb_devices_and_network_ports_come_with_all_devices(every: bool) -> None:
+    found = rendered({"devices": {"enabled": True, "allDevices": every}})
+    roles = {item["roleRef"]["name"] for item in found.values() if _binds(item, "aliquot-devices")}
+    rules = [rule for name in roles for rule in found["ClusterRole", name, ""]["rules"]]
+    named = {resource.partition("/")[0] for rule in rules for resource in rule["resources"]}
+    assert ({"usbdevices", "usbdeviceclaims", "sriovnetworkdevices"} & named != set()) == every
+    assert {"pcidevices", "vgpudevices"} < named
+
+
+def _binds(item: Any, account: str) -> bool:
+    return item["kind"] == "ClusterRoleBinding" and item["subjects"][0]["name"] == account
+
+
 def test_for_both_it_is_both_folders() -> None:
-    values: dict[str, object] = {"enabled": True, "driver": "pod", "allDevices": True}
+    values: dict[str, object] = {"enabled": True, "driver": "pod"}
     values |= {"driverNamespace": "drivers", "kubevirtNamespace": "kubevirt"}
     found = rendered({"devices": values})
-    expected = plain() | machines(
-        Values(driver="pod", driver_namespace="drivers", kubevirt_namespace="kubevirt", all_devices="true")
-    )
+    expected = plain() | machines(Values(driver="pod", driver_namespace="drivers", kubevirt_namespace="kubevirt"))
     for objects in (found, expected):
         objects.pop(SETTINGS)
     assert found == expected

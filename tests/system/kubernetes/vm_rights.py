@@ -103,7 +103,8 @@ class VmEnvironment(Environment):
     def __init__(self, cluster: Cluster) -> None:
         cluster.apply([*crds.all_definitions(), *kubevirt.definitions()])
         cluster.namespace(HARVESTER)
-        objects = manifests() + manifests(ROOT / "kubernetes-machines")
+        machines = ROOT / "kubernetes-machines"
+        objects = [*manifests(), *manifests(machines), *manifests(machines / "optional/all-devices.yaml")]
         super().__init__(cluster, [each for each in objects if not each["kind"].endswith("WebhookConfiguration")])
         self.pod("aliquot-devices-1", OWN_NODE, NS, DEVICES)
         self.devices = ApiUser(cluster, self.token(DEVICES, "aliquot-devices-1"))

@@ -27,14 +27,15 @@ def roles(
     claims: bool = False,
     extender: bool = False,
     repair: bool = False,
+    all_devices: bool = False,
 ) -> list[Object]:
     """Build a role and its binding for each place where an account has rights: those that it needs everywhere, those
     for virtual machines, those for a certificate of its own, those for evictions, those for ResourceClaims, those of
-    the scheduler extender, or those for the repair of definitions.
+    the scheduler extender, those for the repair of definitions, or those for the devices of all vendors.
     """
     found: list[Object] = []
     more = {"devices": devices, "certificate": certificate, "evictions": evictions, "claims": claims}
-    more |= {"extender": extender, "repair": repair}
+    more |= {"extender": extender, "repair": repair, "all_devices": all_devices}
     name = role_name(account_name, **more)
     for scope in (CLUSTER, OWN, DEFAULT):
         if rules := rights.rights_of(account_name, scope, **more):
@@ -52,6 +53,7 @@ def role_name(
     claims: bool = False,
     extender: bool = False,
     repair: bool = False,
+    all_devices: bool = False,
 ) -> str:
     if certificate:
         return f"{account_name}-certificate"
@@ -63,6 +65,8 @@ def role_name(
         return f"{account_name}-extender"
     if repair:
         return f"{account_name}-definitions"
+    if all_devices:
+        return f"{account_name}-all"
     return f"{account_name}-devices" if devices and account_name != DEVICES else account_name
 
 

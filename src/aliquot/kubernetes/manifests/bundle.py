@@ -123,6 +123,7 @@ def _optional(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
         extender.service(values),
     ]
     return {
+        f"{OPTIONAL}/all-devices": [(MACHINES, access.roles(DEVICES, values, devices=True, all_devices=True))],
         f"{OPTIONAL}/beside-pcidevices": [(MACHINES, [pcidevices_addon.chart_config()])],
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/claims": [(CONTAINERS, claims)],

@@ -70,6 +70,8 @@ def _conditions(right: RbacRight) -> dict[str, bool]:
         "evictions": right.evictions,
         "claims": right.claims,
         "extender": right.extender,
+        "repair": right.repair,
+        "all_devices": right.all_devices,
     }
 
 

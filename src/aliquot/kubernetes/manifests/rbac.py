@@ -119,14 +119,16 @@ def rights_of(
     claims: bool = False,
     extender: bool = False,
     repair: bool = False,
+    all_devices: bool = False,
 ) -> tuple[RbacRight, ...]:
     """Return the rows of an account: those that it needs everywhere, those for VMs, those for a certificate that the
-    controller creates, those for evictions, those for ResourceClaims, those of the scheduler extender, or those for the
-    repair of definitions.
+    controller creates, those for evictions, those for ResourceClaims, those of the scheduler extender, those for the
+    repair of definitions, or those for the devices of all vendors.
     """
-    wanted = (account_name, scope, devices, certificate, evictions, claims, extender, repair)
-    return tuple(
-        r
-        for r in RIGHTS
-        if (r.account, r.scope, r.devices, r.certificate, r.evictions, r.claims, r.extender, r.repair) == wanted
-    )
+    wanted = (account_name, scope, devices, certificate, evictions, claims, extender, repair, all_devices)
+    return tuple(right for right in RIGHTS if _installation(right) == wanted)
+
+
+def _installation(right: RbacRight) -> tuple[object, ...]:
+    optional = (right.certificate, right.evictions, right.claims, right.extender, right.repair, right.all_devices)
+    return (right.account, right.scope, right.devices, *optional)

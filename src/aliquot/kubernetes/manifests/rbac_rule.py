@@ -34,3 +34,5 @@ class RbacRight(msgspec.Struct, frozen=True):
     """Only in installations whose administrator lets agents evict pods."""
     repair: bool = False
     """Only in installations for VMs whose controller repairs the definitions of Harvester's kinds."""
+    all_devices: bool = False
+    """Only in installations for VMs whose agents serve the devices of all vendors."""

@@ -6,12 +6,13 @@ import msgspec
 
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import GROUP
-from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS
+from aliquot.kubernetes.kinds.harvester_peripherals import ALL_KINDS, PERIPHERAL_KINDS
 from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
 from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK
 
 PLURALS = tuple(kind.TYPE.plural for kind in ALL_KINDS)
+_PERIPHERALS = tuple(kind.TYPE.plural for kind in PERIPHERAL_KINDS)
 CLAIMS, GPUS = "pcideviceclaims", "sriovgpudevices"
 USB, USB_CLAIMS = "usbdevices", "usbdeviceclaims"
 KUBEVIRT = "kubevirt.io"
@@ -24,7 +25,8 @@ POOLED = ("sriovgpudevices", "vgpudevices", "migconfigurations")
 
 
 def _agent(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str, narrowed: str = "") -> RbacRight:
-    return RbacRight(DEVICES, scope, group, resource, verbs, reason, narrowed=narrowed, devices=True)
+    every = resource.partition("/")[0] in _PERIPHERALS
+    return RbacRight(DEVICES, scope, group, resource, verbs, reason, narrowed=narrowed, devices=True, all_devices=every)
 
 
 def _controller(

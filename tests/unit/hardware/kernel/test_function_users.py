@@ -94,7 +94,7 @@ def test_a_disk_that_is_open_exclusively_is_in_use_without_a_mount(node: Node, h
         bind_function(node.files, CountingClock(), NVME, ())
 
 
-def test_a_use_with_a_name_is_not_told_twice(node: Node) -> None:
+def test_a_use_with_a_name_is_given_once(node: Node) -> None:
     change(node, mounts={"nvme0n1p1": "/data"})
     assert host_uses(node.files, NVME) == ("nvme0n1p1 is mounted on /data",)
 
