@@ -1672,6 +1672,13 @@ MUTANTS = {
         "    return network.needed",
         FUNCTION_USERS,
     ),
+    "usb-claim-of-vm": Mutant(
+        "the claim of a USB device goes while a VM has it, so a second VM may get it",
+        f"{HARVESTER}/peripherals/usb_devices.py",
+        "        if leaving and held and _allocation(view, name) is None:",
+        "        if leaving and held:",
+        (f"{OBJECTS[0]}/peripherals/test_usb_objects.py",),
+    ),
     "host-usb": Mutant(
         "a USB disk with the host's file systems is offered to VMs",
         f"{HARVESTER}/peripherals/usb_devices.py",

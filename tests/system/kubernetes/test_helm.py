@@ -200,7 +200,7 @@ def test_rights_to_usb_devices_and_network_ports_come_with_all_devices(every: bo
 
 
 def _binds(item: Any, account: str) -> bool:
-    return item["kind"] == "ClusterRoleBinding" and item["subjects"][0]["name"] == account
+    return bool(item["kind"] == "ClusterRoleBinding" and item["subjects"][0]["name"] == account)
 
 
 def test_for_both_it_is_both_folders() -> None:

@@ -140,14 +140,19 @@ class Reconciler:
     async def _observe(self) -> NodeView:
         found = await self._host_gpus.observe(await self._locate_driver())
         inventory = found.inventory
-        if inventory is not None:
+        if inventory is not None or self._peripherals is not None:
             self._pod_uses = await self._query_uses()
+        if inventory is not None:
             inventory = held_by_pods(inventory, self._pod_uses)
         found = msgspec.structs.replace(found, inventory=inventory)
         view = _view(found, self._informers.name, await self._boot(), self._host_gpus.all_devices)
         if self._peripherals is None:
             return view
-        return msgspec.structs.replace(view, peripherals=await self._peripherals.read())
+        allocated = {each: f"{use.namespace}/{use.pod}" for use in self._pod_uses for each in use.devices}
+        peripherals = await self._peripherals.read()
+        return msgspec.structs.replace(
+            view, peripherals=peripherals, allocated=allocated, kubelet_error=self._kubelet_error
+        )
 
     async def _query_uses(self) -> Sequence[PodDeviceUse]:
         """Read the allocations from kubelet. While kubelet does not answer, no plan that destroys a device runs."""

@@ -52,6 +52,10 @@ class NodeView(msgspec.Struct, frozen=True):
     """The sentence for ``reason``."""
     peripherals: Peripherals | None = None
     """USB devices and network ports; None if the agent does not serve them."""
+    allocated: Mapping[str, str] = {}
+    """The pods (``namespace/name``) that have devices from kubelet, by the devices' ids in our resources."""
+    kubelet_error: str = ""
+    """Why ``allocated`` is not known."""
 
 
 class Result(msgspec.Struct, frozen=True):

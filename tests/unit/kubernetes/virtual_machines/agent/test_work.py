@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.model.desired import DesiredGpu
+from aliquot.core.model.peripherals import Peripherals
 from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError, StalePlanError
 from aliquot.kubernetes.client.objects import ObjectMeta, Pod, PodStatus
@@ -21,6 +22,7 @@ from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, Ho
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
+from aliquot.kubernetes.virtual_machines.agent.peripherals import HostPeripherals
 from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, RoundResult
 from aliquot.kubernetes.virtual_machines.agent.retry_state import MAX_REPEATS
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
@@ -52,10 +54,10 @@ class OnePlan:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.applied: list[Plan] = []
-        self.moved = self.undone = False
+        self.moved = self.undone = self.blind = False
 
     async def observe(self, way: DriverAccess) -> HostObservation:
-        return HostObservation((), self.node.whole.read())
+        return HostObservation((), None if self.blind else self.node.whole.read())
 
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> object:
         self.applied.append(plan)
@@ -91,6 +93,8 @@ class Bed:
         self.hands = Hands()
         self.answers: list[Sequence[PodDeviceUse] | AliquotError] = [()]
         self.results: list[dict[str, Result]] = []
+        self.views: list[NodeView] = []
+        self.peripherals: HostPeripherals | None = None
         desired_gpu = DesiredGpu(PCI, None, instances=(), vgpus=())
         monkeypatch.setattr(module, "intents", lambda view, objects: (Intent(PCI, desired_gpu),))
         monkeypatch.setattr(module, "changes", self._changes)
@@ -98,6 +102,7 @@ class Bed:
 
     def _changes(self, view: NodeView, objects: Objects, results: dict[str, Result]) -> tuple[ObjectChange, ...]:
         self.results.append(dict(results))
+        self.views.append(view)
         return ()
 
     async def uses(self) -> Sequence[PodDeviceUse]:
@@ -130,6 +135,7 @@ class Bed:
             uses=self.uses,
             plugins=self.hands,
             boot=boot,
+            peripherals=self.peripherals,
         )
 
 
@@ -168,6 +174,28 @@ def test_a_silent_kubelet_ends_nothing(bed: Bed) -> None:
     assert bed.machine.applied == []
     assert bed.results[-1][PCI].reason == "KubeletAway"
     assert "kubelet is away" in done.error
+
+
+class NoPeripherals:
+    results: ClassVar[dict[str, Result]] = {}
+    wait_s = None
+
+    async def read(self) -> Peripherals:
+        return Peripherals()
+
+    async def apply(self, view: NodeView, objects: Objects) -> bool:
+        return False
+
+
+def test_the_pods_with_usb_devices_are_known_also_without_a_driver(bed: Bed) -> None:
+    bed.machine.blind = True
+    bed.peripherals = cast(HostPeripherals, NoPeripherals())
+    bed.answers = [(PodDeviceUse("vms", "virt-launcher-desk", "compute", ("n-0951-1666-001002",)),)]
+    bed.round()
+    assert bed.views[-1].allocated == {"n-0951-1666-001002": "vms/virt-launcher-desk"}
+    bed.answers = [KubeletUnavailableError("kubelet is away")]
+    bed.round()
+    assert "kubelet is away" in bed.views[-1].kubelet_error
 
 
 def test_a_pod_that_has_ended_holds_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

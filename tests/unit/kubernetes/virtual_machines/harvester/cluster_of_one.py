@@ -166,6 +166,8 @@ class One:
         self.results: dict[str, Result] = {}
         self.blind = ""
         self.now = NOW
+        self.allocated: dict[str, str] = {}
+        self.kubelet_error = ""
 
     # -- the agent's actions
 
@@ -181,6 +183,8 @@ class One:
             reason="DriverPodNotReady" if self.blind else "",
             driver_error=self.blind,
             peripherals=self._peripherals() if self.serves_peripherals else None,
+            allocated=dict(self.allocated),
+            kubelet_error=self.kubelet_error,
         )
 
     def _peripherals(self) -> Peripherals:

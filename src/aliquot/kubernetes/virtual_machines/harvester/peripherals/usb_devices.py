@@ -84,16 +84,17 @@ def objects_to_delete(view: NodeView, objects: Objects) -> Iterator[USBDevice]:
 def claim_changes(view: NodeView, objects: Objects) -> Iterator[ObjectChange]:
     """Yield the changes of claims' finalizers, and of missing owners.
 
-    The finalizer lets the agent withdraw the device before its claim is gone. The owner lets the garbage collector
+    The finalizer lets the agent withdraw the device before its claim is gone, and keeps the claim while a VM has the
+    device: another claim could give it to a second VM. The owner lets the garbage collector
     delete the claim of a device whose node is gone.
     """
     for name, claim in sorted(_own_claims(view, objects).items()):
         meta, device = claim.metadata, objects.usb.get(name)
         leaving, held = meta.deletion_timestamp is not None, USB_FINALIZER in meta.finalizers
-        if leaving and held:
+        if leaving and held and _allocation(view, name) is None:
             rest = [each for each in meta.finalizers if each != USB_FINALIZER]
             yield _change(claim, {"finalizers": rest}, "the device is withdrawn from VMs")
-        elif not leaving and not held:
+        if not leaving and not held:
             yield _change(claim, {"finalizers": [*meta.finalizers, USB_FINALIZER]}, "it must be withdrawn first")
         if not leaving and not meta.owner_references and device is not None and device.metadata.uid:
             owner = OwnerReference(USBDevice.TYPE.kind, name, device.metadata.uid, USBDevice.TYPE.api_version)
@@ -153,7 +154,8 @@ def _device_draft(view: NodeView, objects: Objects, name: str, status: USBDevice
 
 def _claim_draft(view: NodeView, objects: Objects, name: str, claim: USBDeviceClaim) -> Draft:
     device, found = present_devices(view).get(name), objects.usb.get(name)
-    refusal = _refusal(view, objects, name)
+    leaving = claim.metadata.deletion_timestamp is not None
+    refusal = _allocation(view, name) if leaving else _refusal(view, objects, name)
     if refusal is not None:
         state: ConditionState = "False", refusal
     elif device is None:
@@ -170,6 +172,16 @@ def _claim_draft(view: NodeView, objects: Objects, name: str, claim: USBDeviceCl
         pci_address=controller,
     )
     return Draft(USBDeviceClaim, name, claim.spec, status)
+
+
+def _allocation(view: NodeView, name: str) -> ObjectVerdict | None:
+    """Return why a device cannot be withdrawn yet: a pod has it, or kubelet does not answer. None if it can."""
+    if view.kubelet_error:
+        return ObjectVerdict("KubeletAway", view.kubelet_error, "systemctl status kubelet")
+    if name not in view.allocated:
+        return None
+    text = f"kubelet allocated {name} to pod {view.allocated[name]}"
+    return ObjectVerdict(HELD, text, "end that pod (for a VM: shut it down); Aliquot then continues")
 
 
 def _refusal(view: NodeView, objects: Objects, name: str) -> ObjectVerdict | None:

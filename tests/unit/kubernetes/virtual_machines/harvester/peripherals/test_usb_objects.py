@@ -90,6 +90,23 @@ def test_a_claim_passes_a_device_through_and_its_deletion_takes_it_back(one: One
     assert offered(one) == {}
 
 
+def test_a_claim_that_is_deleted_past_the_webhook_stays_until_its_machine_has_ended(one: One) -> None:
+    claim(one)
+    one.allocated = {NAME: "vms/virt-launcher-desk-abcde"}
+    one.store.delete("USBDeviceClaim", NAME)
+    one.settle()
+    body = one.store.get("USBDeviceClaim", NAME)
+    assert ready(body) == ("False", "Held")
+    assert f"kubelet allocated {NAME} to pod vms/virt-launcher-desk-abcde | next: end that pod" in message(body)
+    assert offered(one) == {}, "no other VM gets it meanwhile"
+    one.allocated, one.kubelet_error = {}, "kubelet does not report which pods have which devices: no socket"
+    one.settle()
+    assert ready(one.store.get("USBDeviceClaim", NAME)) == ("False", "KubeletAway")
+    one.kubelet_error = ""
+    one.settle()
+    assert one.store.of("USBDeviceClaim") == {}
+
+
 def test_a_claimed_device_that_is_unplugged_is_kept_as_orphaned_and_unhealthy(one: One) -> None:
     claim(one)
     one.control("usb-unplug", path="/dev/bus/usb/001/002")
