@@ -128,13 +128,14 @@ def _functions(task: Task) -> int | Blocker:
     now, total = len(task.virtual.functions), task.virtual.total
     sriov = total > 0 or now > 0
     modes = task.desired.mixed_size or task.desired.scheduler not in (None, DEFAULT)
-    wants = bool(task.desired.functions or task.desired.vfio_bound or modes or (task.items and sriov))
+    vgpus = (task.items and sriov) or modes
     if task.desired.functions is False:
-        if task.items and sriov:
-            why = "the request contains vGPUs, but disables the virtual functions that they need"
+        if vgpus and sriov:
+            what = "vGPUs" if task.items else "a mode of vGPUs"
+            why = f"the request contains {what}, but disables the virtual functions that they need"
             return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why))
         return 0
-    if not wants:
+    if not (task.desired.functions or task.desired.vfio_bound or vgpus):
         return now
     if not sriov and (task.table is None or task.table.sriov or task.desired.functions):
         return _no_sriov(task)

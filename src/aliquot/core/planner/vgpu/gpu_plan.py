@@ -141,15 +141,13 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
 
 
 def _with_renewed(transition: GpuTransition, to_destroy: Sequence[PresentVgpu]) -> Gpu:
-    """Return the GPU with its virtual functions at the goal. The vGPUs that only get other plugin parameters or another
-    scheduler are among those to create as they were: their VMs know them by function and UUID.
+    """Return the GPU with its virtual functions at the goal. The vGPUs that are only destroyed for the change are among
+    those to create as they were: their VMs know them by function and UUID.
     """
     gpu = gpu_at_goal(transition.task, transition.goal)
-    every = transition.scheduler and not transition.wipes
-    renewed = [h.vgpu for h in to_destroy if every or transition.parameters_differ(h.vgpu)]
-    if gpu.virtual is None or not renewed:
+    if gpu.virtual is None or not to_destroy:
         return gpu
-    recorded = (*renewed, *gpu.virtual.recorded_vgpus)
+    recorded = (*(h.vgpu for h in to_destroy), *gpu.virtual.recorded_vgpus)
     return replace(gpu, virtual=replace(gpu.virtual, recorded_vgpus=recorded))
 
 

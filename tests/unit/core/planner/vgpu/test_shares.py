@@ -235,3 +235,16 @@ def test_mixed_size_mode_is_left_where_it_is_unless_the_request_needs_it_off() -
     each = factory.kind(L40S, "4Q")
     busy = factory.having(of, (each, 0, 0), held=[0])
     assert blocker(asked(busy, replace(BARE, mixed_size=False))).rule == "HELD"
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_vgpus_are_the_same_ones_after_a_change_of_mixed_size_mode(mixed: bool) -> None:
+    of = factory.gpu(L40S, mixed=not mixed)
+    places = (16, 32) if of.virtual is not None and of.virtual.mixed_size else (None, None)
+    of = factory.having(of, *((factory.kind(L40S, "16Q"), n, place) for n, place in zip((3, 7), places, strict=True)))
+    of = replace(of, vgpus=tuple(replace(v, parameters="enable_uvm=1") for v in of.vgpus))
+    got = vgpus(of, {"16Q": 2}, mixed)
+    assert sum(isinstance(a, DestroyVgpu) for a in got.actions) == 2
+    after = done(of, got).vgpus
+    assert [v.key for v in after] == [v.key for v in of.vgpus], "VMs know them by function and UUID"
+    assert {v.parameters for v in after} == {"enable_uvm=1"}

@@ -237,3 +237,12 @@ def test_why_gpu_instances_go() -> None:
     assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"a change of virtual functions removes it"}
     off = vgpus(of, {"H100-10C": 1})
     assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"MIG mode will be disabled"}
+
+
+@pytest.mark.parametrize("needs", [{"mixed_size": True}, {"scheduler": "equal-share"}], ids=["mixed", "scheduler"])
+def test_a_mode_of_vgpus_needs_the_functions_that_they_need(needs: dict[str, object]) -> None:
+    off = replace(BARE, vgpus=(), functions=False, **needs)
+    for on in (False, True):
+        got = blocker(asked(factory.gpu(L40S, on=on), off))
+        assert (got.rule, "disables the virtual functions" in got.message) == ("NO_FUNCTION", True)
+    assert asked(factory.gpu(L40S, on=False), replace(off, mixed_size=False, scheduler="best-effort")).actions == ()
