@@ -126,6 +126,9 @@ def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
         "placement": f"{instance.start}:{instance.size}",
         "memory_mib": sensors.instance_memory_mib(family, profile, gpu.state.memory_mib),
         **({"mixed": instance.mixed} if rules.mixed_inside_possible(gpu.state) else {}),
+        "scheduler": [instance.scheduler.policy, instance.scheduler.strict, instance.scheduler.time_slice]
+        if rules.shared_instance(gpu.state, instance)
+        else None,
         "compute_instances": [
             {
                 "id": c.id,

@@ -19,6 +19,7 @@ WRITE_CALLS = frozenset(
         *("GpuInstanceCreateComputeInstance", "GpuInstanceCreateComputeInstanceWithPlacement"),
         *("ComputeInstanceDestroy", "DeviceSetPersistenceMode", "DeviceReset"),
         *("DeviceSetVgpuHeterogeneousMode", "DeviceSetVgpuSchedulerState", "GpuInstanceSetVgpuHeterogeneousMode"),
+        "GpuInstanceSetVgpuSchedulerState",
         *("SysfsWrite", "SriovManage"),
     }
 )

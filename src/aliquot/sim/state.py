@@ -14,6 +14,16 @@ WHOLE = -1
 """Stands for "no GPU instance" in a process record and in an address."""
 
 
+class SchedulerState(msgspec.Struct, frozen=True):
+    """The scheduler of time-sliced vGPUs, in NVML's numbers. ``strict`` is 1 if strict round robin is off, 2 if on."""
+
+    policy: int = 1
+    strict: int = 2
+    average: int = 33
+    time_slice: int = 2_083_333
+    """In nanoseconds: with strict round robin, the inverse of the frequency."""
+
+
 class ComputeState(msgspec.Struct):
     """A compute instance. ``start`` and ``size`` count compute slots of its GPU instance."""
 
@@ -33,6 +43,8 @@ class InstanceState(msgspec.Struct):
     compute: list[ComputeState] = []
     mixed: bool = False
     """Mixed-size mode of the instance, on chips that share one between vGPUs."""
+    scheduler: SchedulerState = SchedulerState()
+    """The scheduler of its vGPUs, on the same chips."""
 
 
 class ProcessState(msgspec.Struct):
@@ -105,16 +117,6 @@ class NeighbourState(msgspec.Struct):
     """The bond or bridge that the interface is part of."""
     blocks: list[str] = []
     """The disk that its native driver makes, and the partitions of that disk."""
-
-
-class SchedulerState(msgspec.Struct, frozen=True):
-    """The scheduler of time-sliced vGPUs, in NVML's numbers. ``strict`` is 1 if strict round robin is off, 2 if on."""
-
-    policy: int = 1
-    strict: int = 2
-    average: int = 33
-    time_slice: int = 2_083_333
-    """In nanoseconds: with strict round robin, the inverse of the frequency."""
 
 
 class VmState(msgspec.Struct):

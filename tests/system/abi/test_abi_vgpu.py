@@ -89,16 +89,38 @@ n.nvmlDeviceSetMigMode(gpu, 1)
 one, two = (n.nvmlDeviceCreateGpuInstance(gpu, 47) for _ in range(2))
 n.nvmlGpuInstanceSetVgpuHeterogeneousMode(two, 1)
 print([n.nvmlGpuInstanceGetVgpuHeterogeneousMode(gi) for gi in (one, two)])
+
+def refusal(act, *words):
+    try:
+        act(*words)
+    except n.NVMLError as refused:
+        return refused.value
+
+def state(kind, version, engine=1):
+    found = kind()
+    found.version, found.engineId = version, engine
+    return found
+
+request = state(n.c_nvmlVgpuSchedulerState_v1_t, n.nvmlVgpuSchedulerState_v1)
+request.schedulerPolicy, request.enableARRMode = 2, 2
+request.schedulerParams.vgpuSchedDataWithARR.frequency = 500
+n.nvmlGpuInstanceSetVgpuSchedulerState(two, request)
+INFO = n.c_nvmlVgpuSchedulerStateInfo_v1_t, n.nvmlVgpuSchedulerStateInfo_v1
+print([n.nvmlGpuInstanceGetVgpuSchedulerState(gi, state(*INFO)).schedulerPolicy for gi in (one, two)])
+wrong = state(INFO[0], 7), state(*INFO, engine=2)
+print([refusal(n.nvmlGpuInstanceGetVgpuSchedulerState, one, each) for each in wrong])
+request.schedulerPolicy = 3
+print(refusal(n.nvmlGpuInstanceSetVgpuSchedulerState, two, request))
 """
 
 
-def test_mixed_size_mode_of_a_gpu_instance(state_dir: str) -> None:
+def test_mixed_size_mode_and_scheduler_of_a_gpu_instance(state_dir: str) -> None:
     name = control.start(state_dir, "rtx-pro-6000:vfio")
     library = str(Path(control.library(state_dir, name)).parent)
     environment = {"LD_LIBRARY_PATH": library, "PATH": os.environ["PATH"]}
     words = [sys.executable, "-c", INSIDE]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, "[0, 1]\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "[0, 1]\n[1, 2]\n[25, 2]\n3\n"), done.stderr
 
 
 def test_a_gpu_that_was_passed_through_is_no_device(state_dir: str) -> None:

@@ -167,8 +167,30 @@ def test_mixed_size_mode_is_per_gpu_instance_on_chips_that_share_one() -> None:
     assert nvml(node, f"{put} 0") == [IN_USE]
 
 
+def test_the_scheduler_is_per_gpu_instance_on_the_same_chips() -> None:
+    node = Kernel("rtx-pro-6000:vfio")
+    node.gpu.state.mig = node.gpu.state.pending = True
+    node.manage()
+    one, two, plain = (nvml(node, f"DeviceCreateGpuInstance 0 -1 -1 {p}")[1] for p in (47, 47, 14))
+    get, put = (f"GpuInstance{word}VgpuSchedulerState 0 {{}} -1" for word in ("Get", "Set"))
+    assert nvml(node, get.format(one)) == [0, 1, 0, 0, 0]
+    assert nvml(node, get.format(plain)) == [NOT_SUPPORTED], "no vGPU type has this profile"
+    assert nvml(node, f"{put.format(plain)} 2 0 0 0") == [NOT_SUPPORTED]
+    assert nvml(node, f"{put.format(one + two + plain)} 2 0 0 0") == [INVALID]
+    assert nvml(node, f"{put.format(two)} 4 0 0 0") == [NOT_SUPPORTED]
+    assert nvml(node, f"{put.format(two)} 3 2 0 480") == [0]
+    assert nvml(node, f"GpuInstanceSetVgpuHeterogeneousMode 0 {two} -1 1") == [NOT_SUPPORTED], "not under fixed share"
+    assert [nvml(node, get.format(gi))[1] for gi in (one, two)] == [1, 3]
+    assert nvml(node, f"GpuInstanceSetVgpuHeterogeneousMode 0 {one} -1 1") == [0]
+    assert nvml(node, f"{put.format(one)} 3 0 0 0") == [NOT_SUPPORTED], "not in mixed-size mode"
+    assert node.make(node.vfs()[0], 1558) == 0
+    assert nvml(node, f"{put.format(min(one, two))} 2 0 0 0") == [NOT_SUPPORTED], "it has a vGPU"
+    assert nvml(node, f"{put.format(max(one, two))} 2 0 0 0") == [0]
+
+
 def test_where_gpu_instances_have_no_mixed_size_mode() -> None:
     node = with_instances("h100-pcie:vfio")
     gi = node.gpu.state.instances[0].id
     assert nvml(node, f"GpuInstanceGetVgpuHeterogeneousMode 0 {gi} -1") == [NOT_SUPPORTED]
     assert nvml(node, f"GpuInstanceSetVgpuHeterogeneousMode 0 {gi} -1 1") == [NOT_SUPPORTED]
+    assert nvml(node, f"GpuInstanceSetVgpuSchedulerState 0 {gi} -1 2 0 0 0") == [NOT_SUPPORTED]

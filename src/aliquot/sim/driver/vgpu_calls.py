@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.gpu import SimGpu
@@ -10,7 +12,7 @@ from aliquot.sim.driver.nvml_calls import Args, DeviceCall, numbers
 from aliquot.sim.kernel import pci, rules, vms
 from aliquot.sim.node import DriverWrite, SimNode
 from aliquot.sim.session import SimSession
-from aliquot.sim.state import SchedulerState
+from aliquot.sim.state import SchedulerState, VgpuState
 
 _BEST_EFFORT, _, _FIXED = 1, 2, 3
 _LOOSE, _STRICT = 1, 2
@@ -47,44 +49,76 @@ def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
     return ""
 
 
-def _scheduler(node: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
-    """Return policy, strictness, averaging factor, time slice: all but the policy only while a VM has a vGPU. Raises
-    NOT_SUPPORTED with MIG mode on, and without the vGPU host driver.
-    """
-    if not rules.vgpu_framework(gpu.state) or gpu.state.mig:
-        raise NvmlRefusalError(codes.NOT_SUPPORTED)
-    found = gpu.state.scheduler
-    active = any(vms.open_on(node, v.uuid or v.function) for v in gpu.state.vgpus)
+def _report(node: SimNode, found: SchedulerState, vgpus: Iterable[VgpuState]) -> str:
+    """Return policy, strictness, averaging factor, time slice: all but the policy only while a VM has a vGPU."""
+    active = any(vms.open_on(node, v.uuid or v.function) for v in vgpus)
     if found.policy == _BEST_EFFORT or not active:
         return numbers(found.policy, 0, 0, 0)
     return numbers(found.policy, found.strict, found.average if found.strict == _STRICT else 0, found.time_slice)
 
 
-def _set_scheduler(node: SimNode, session: SimSession, args: Args) -> str:
-    """Set the scheduler: policy, strictness (0 default, 1 off, 2 on), time slice, frequency (0 default). Raises
-    NOT_SUPPORTED while a vGPU exists, for another policy, for fixed share in mixed-size mode, and where strict round
-    robin cannot be turned off (nvml.h; NVIDIA's vGPU guide). Values beyond the limits become the nearest.
+def _requested(node: SimNode, args: Args, mixed: bool) -> SchedulerState:
+    """Return the requested scheduler from policy, strictness (0 default, 1 off, 2 on), time slice, frequency (0
+    default). Raises NOT_SUPPORTED for another policy, for fixed share in mixed-size mode, and where strict round robin
+    cannot be turned off (nvml.h; NVIDIA's vGPU guide). Values beyond the limits become the nearest.
     """
     policy, strict, time_slice, frequency = args[3:7]
+    loose = strict == _LOOSE
+    if policy not in (1, 2, 3) or (policy == _FIXED and mixed):
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
+    if loose and node.state.driver_major >= _ALWAYS_STRICT:
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
+    if loose:
+        return SchedulerState(policy, _LOOSE, 0, min(max(time_slice or 2_000_000, 1_000_000), 30_000_000))
+    return SchedulerState(policy, time_slice=1_000_000_000 // min(max(frequency or 480, 63), 960))
+
+
+def _scheduler(node: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
+    """Report the scheduler. Raises NOT_SUPPORTED with MIG mode on, and without the vGPU host driver."""
+    if not rules.vgpu_framework(gpu.state) or gpu.state.mig:
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
+    return _report(node, gpu.state.scheduler, gpu.state.vgpus)
+
+
+def _set_scheduler(node: SimNode, session: SimSession, args: Args) -> str:
+    """Set the scheduler. Raises NOT_SUPPORTED while a vGPU exists, and as ``_requested``."""
 
     def apply(gpu: SimGpu) -> int:
         if not node.privileged(session):
             raise NvmlRefusalError(codes.NO_PERMISSION)
         state = gpu.state
-        loose = strict == _LOOSE
-        if not rules.vgpu_framework(state) or state.mig or state.vgpus or policy not in (1, 2, 3):
+        if not rules.vgpu_framework(state) or state.mig or state.vgpus:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
-        if (policy == _FIXED and state.mixed) or (loose and node.state.driver_major >= _ALWAYS_STRICT):
-            raise NvmlRefusalError(codes.NOT_SUPPORTED)
-        if loose:
-            length = min(max(time_slice or 2_000_000, 1_000_000), 30_000_000)
-            state.scheduler = SchedulerState(policy, _LOOSE, 0, length)
-        else:
-            hertz = min(max(frequency or 480, 63), 960)
-            state.scheduler = SchedulerState(policy, time_slice=1_000_000_000 // hertz)
+        state.scheduler = _requested(node, args, state.mixed)
         return -1
 
     node.write(session, DriverWrite("DeviceSetVgpuSchedulerState", args[0]), apply)
+    return ""
+
+
+def _instance_scheduler(node: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
+    """Report the scheduler of a GPU instance. Raises NOT_SUPPORTED if vGPUs cannot share it."""
+    found = gpu.instance(args[1])
+    if not rules.shared_instance(gpu.state, found):
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
+    return _report(node, found.scheduler, [v for v in gpu.state.vgpus if v.gi == found.id])
+
+
+def _set_instance_scheduler(node: SimNode, session: SimSession, args: Args) -> str:
+    """Set the scheduler of a GPU instance, until the instance is destroyed. Raises NOT_SUPPORTED if vGPUs cannot share
+    it, while it has a vGPU, and as ``_requested`` (nvml.h).
+    """
+
+    def apply(gpu: SimGpu) -> int:
+        if not node.privileged(session):
+            raise NvmlRefusalError(codes.NO_PERMISSION)
+        found = gpu.instance(args[1])
+        if not rules.shared_instance(gpu.state, found) or any(v.gi == found.id for v in gpu.state.vgpus):
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
+        found.scheduler = _requested(node, args, found.mixed)
+        return -1
+
+    node.write(session, DriverWrite("GpuInstanceSetVgpuSchedulerState", args[0], args[1]), apply)
     return ""
 
 
@@ -126,6 +160,8 @@ def _set_instance_mode(node: SimNode, session: SimSession, args: Args) -> str:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
         if any(v.gi == found.id for v in gpu.state.vgpus):
             raise NvmlRefusalError(codes.IN_USE)
+        if args[3] and found.scheduler.policy == _FIXED:
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         found.mixed = bool(args[3])
         return -1
 
@@ -139,10 +175,14 @@ VGPU_READS: dict[str, DeviceCall] = {
     "DeviceGetSupportedVgpus": _supported,
     "DeviceGetCreatableVgpus": _creatable,
 }
-VGPU_INSTANCE_READS: dict[str, DeviceCall] = {"GpuInstanceGetVgpuHeterogeneousMode": _instance_mode}
+VGPU_INSTANCE_READS: dict[str, DeviceCall] = {
+    "GpuInstanceGetVgpuHeterogeneousMode": _instance_mode,
+    "GpuInstanceGetVgpuSchedulerState": _instance_scheduler,
+}
 """Reads whose address is a GPU instance."""
 VGPU_WRITES: dict[str, WriteCall] = {
     "GpuInstanceSetVgpuHeterogeneousMode": _set_instance_mode,
+    "GpuInstanceSetVgpuSchedulerState": _set_instance_scheduler,
     "DeviceSetVgpuHeterogeneousMode": _set_mode,
     "DeviceSetVgpuSchedulerState": _set_scheduler,
 }

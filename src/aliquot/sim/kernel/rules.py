@@ -210,6 +210,12 @@ def mixed_possible(gpu: GpuState) -> bool:
     return table is not None and table.mixed_size and bool(vgpu_framework(gpu)) and not gpu.mig
 
 
+def shared_instance(gpu: GpuState, instance: InstanceState) -> bool:
+    """Return whether several vGPUs can share the time of a GPU instance, so that it has a scheduler."""
+    profile = instance.profile
+    return mixed_inside_possible(gpu) and any(t.profile_id == profile and t.per_instance > 1 for t in types(gpu))
+
+
 def mixed_inside_possible(gpu: GpuState) -> bool:
     """Return whether GPU instances have mixed-size mode: MIG mode is on, and the chip shares one between vGPUs."""
     return gpu.mig and bool(vgpu_framework(gpu)) and any(t.per_instance > 1 for t in types(gpu))

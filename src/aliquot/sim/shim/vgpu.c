@@ -70,13 +70,13 @@ struct scheduler_state {
 
 enum { LOOSE = 1 };
 
-API int nvmlDeviceGetVgpuSchedulerState(handle h, struct scheduler_state *state)
+static int get_scheduler(handle h, enum kind kind, struct scheduler_state *state, const char *call)
 {
     struct reply r;
     struct address a;
-    if (!state || open_handle(h, DEVICE, DEVICE, &a))
+    if (!state || open_handle(h, kind, kind, &a))
         return INVALID_ARGUMENT;
-    int rc = ask(&r, "DeviceGetVgpuSchedulerState " WORDS, PLACE(a));
+    int rc = ask(&r, "%s " WORDS, call, PLACE(a));
     if (rc)
         return rc;
     state->policy = (unsigned)r.number[0];
@@ -88,13 +88,52 @@ API int nvmlDeviceGetVgpuSchedulerState(handle h, struct scheduler_state *state)
     return rc;
 }
 
-API int nvmlDeviceSetVgpuSchedulerState(handle h, const struct scheduler_state *state)
+static int set_scheduler(handle h, enum kind kind, const struct scheduler_state *state, const char *call)
 {
     struct reply r;
     struct address a;
-    if (!state || open_handle(h, DEVICE, DEVICE, &a))
+    if (!state || open_handle(h, kind, kind, &a))
         return INVALID_ARGUMENT;
     int loose = state->arr == LOOSE;
-    return ask_once(&r, "DeviceSetVgpuSchedulerState " WORDS " %u %u %u %u", PLACE(a), state->policy, state->arr,
+    return ask_once(&r, "%s " WORDS " %u %u %u %u", call, PLACE(a), state->policy, state->arr,
                     loose ? state->parameters.time_slice : 0, loose ? 0 : state->parameters.strict.second);
+}
+
+API int nvmlDeviceGetVgpuSchedulerState(handle h, struct scheduler_state *state)
+{
+    return get_scheduler(h, DEVICE, state, "DeviceGetVgpuSchedulerState");
+}
+
+API int nvmlDeviceSetVgpuSchedulerState(handle h, const struct scheduler_state *state)
+{
+    return set_scheduler(h, DEVICE, state, "DeviceSetVgpuSchedulerState");
+}
+
+/* The same of a GPU instance, for one engine: only that of graphics has a scheduler. */
+struct engine_scheduler {
+    unsigned version, engine;
+    struct scheduler_state state;
+};
+
+enum { GRAPHICS = 1, ENGINE_VERSION = sizeof(struct engine_scheduler) | 1 << 24 };
+
+static int check_engine(const struct engine_scheduler *of)
+{
+    if (!of)
+        return INVALID_ARGUMENT;
+    if (of->version != ENGINE_VERSION)
+        return VERSION_MISMATCH;
+    return of->engine == GRAPHICS ? SUCCESS : INVALID_ARGUMENT;
+}
+
+API int nvmlGpuInstanceGetVgpuSchedulerState(handle h, struct engine_scheduler *of)
+{
+    int rc = check_engine(of);
+    return rc ? rc : get_scheduler(h, GPU_INSTANCE, &of->state, "GpuInstanceGetVgpuSchedulerState");
+}
+
+API int nvmlGpuInstanceSetVgpuSchedulerState(handle h, const struct engine_scheduler *of)
+{
+    int rc = check_engine(of);
+    return rc ? rc : set_scheduler(h, GPU_INSTANCE, &of->state, "GpuInstanceSetVgpuSchedulerState");
 }
