@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
 from aliquot.errors import HardwareError
 from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from aliquot.node.connect import connect
 from contract.test_smi_connect import Elsewhere
 from contract.test_smi_connect import Start as Machines
-from contract.virtual_bench import KINDS, Start, bench, end, make, ready
+from contract.virtual_bench import KINDS, Start, bench, end, gpu, make, ready
 
 __all__ = ["bench"]
 
@@ -67,6 +68,41 @@ def test_what_the_driver_refuses(bench: Start, kind: str) -> None:
     assert shown(node.backend) == "best-effort", "enabling virtual functions ends it"
 
 
+def inside(backend: NodeBackend[NodeGpuDriver]) -> list[object]:
+    """Return the schedulers of the GPU instances, by id."""
+    (found,) = backend.read().gpus
+    assert backend.read_gpu(found.pci).instances == found.instances, "one GPU is read as the node is"
+    return [i.scheduler for i in sorted(found.instances, key=lambda i: i.id)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_gpu_instance_has_its_own(bench: Start, kind: str) -> None:
+    node = bench("rtx-pro-6000-blackwell-server-edition:vfio", kind)
+    assert node.backend.set_mode(gpu(node).pci, True)
+    found = ready(node)
+    made = [node.backend.create_gpu_instance(found.pci, 47, start, 3) for start in (0, 3)]
+    node.backend.create_compute_instance(found.pci, min(made), 0, None, 1)
+    assert inside(node.backend) == ["best-effort"] * 2
+    assert shown(node.backend) == "", "the GPU itself has none in MIG mode"
+    for scheduler in ("equal-share,2.5ms", "equal-share", "fixed-share,480Hz"):
+        node.backend.set_scheduler(found.pci, scheduler)
+        assert inside(node.backend)[0] == ("equal-share,2.5ms" if scheduler == "equal-share" else scheduler)
+        assert inside(node.open()) == inside(node.backend), "another process reads them, too"
+    one = make(node, found, "DC-1-12Q", 0)
+    assert one.gpu_instance == min(made)
+    with pytest.raises(HardwareError):
+        node.backend.set_scheduler(found.pci, "equal-share")
+    node.control("vm-start", name="win10", devices=[one.function])
+    assert inside(node.backend) == ["fixed-share,480Hz"] * 2, "the driver reports one of them while its VM runs"
+    node.backend.destroy_gpu_instance(found.pci, max(made))
+    again = node.backend.create_gpu_instance(found.pci, 47, 3, 3)
+    assert inside(node.backend) == ["fixed-share,480Hz", "best-effort"], "it ends with its GPU instance"
+    node.backend.set_scheduler(found.pci, "fixed-share,480Hz")
+    assert (again, inside(node.backend)) == (max(made), ["fixed-share,480Hz"] * 2), "a VM holds up its own only"
+    node.control("vm-stop", name="win10")
+    end(node, found, one)
+
+
 def test_the_same_by_commands(machine: Machines) -> None:
     node = machine("l40s:vfio")
     with connect(node.name, Elsewhere(node), state_dir=node.state_dir) as there:
@@ -78,3 +114,14 @@ def test_the_same_by_commands(machine: Machines) -> None:
             with connect(node.name, state_dir=node.state_dir) as other:
                 assert shown(other.backend) == scheduler
                 assert other.nvml.scheduler(pci) == there.nvml.scheduler(pci), "both drivers report the same"
+
+
+def test_commands_neither_see_nor_set_those_of_gpu_instances(machine: Machines) -> None:
+    node = machine("rtx-pro-6000-blackwell-server-edition:vfio")
+    with connect(node.name, Elsewhere(node), state_dir=node.state_dir) as there:
+        pci = there.backend.read().gpus[0].pci
+        there.backend.set_mode(pci, True)
+        there.backend.create_gpu_instance(pci, 47, 0, 3)
+        assert inside(there.backend) == [UNSET]
+        with pytest.raises(HardwareError, match="nvidia-smi cannot"):
+            there.backend.set_scheduler(pci, "equal-share")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 
 from aliquot.core.engine.ports import GpuDriver
-from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.model.vgpu_scheduler import DEFAULT, POLICIES, policy_of
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.core.model.vgpu_scheduler import DEFAULT, POLICIES, instances_to_switch, policy_of
 from aliquot.errors import AliquotError
 from aliquot.hardware.kernel.backend import Kernel
 
@@ -31,6 +31,10 @@ class NodeGpuDriver(GpuDriver, Protocol):
         """Return the scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it; "" if the driver does not report
         it. The driver reports time slice and frequency only while a VM runs.
         """
+        ...
+
+    def set_instance_scheduler(self, pci: str, instance: int, scheduler: str) -> None:
+        """Set the scheduler of a GPU instance. The driver refuses it while vGPUs use the instance."""
         ...
 
     def renumber(self) -> None:
@@ -111,16 +115,27 @@ class NodeBackend(Generic[D]):
         """Return a vGPU host's GPU with its scheduler. What the driver reports only while a VM runs is taken from what
         was set in this boot.
         """
-        if gpu.virtual is None or not gpu.virtual.framework or gpu.mig.enabled:
+        if gpu.mig.enabled:
+            return msgspec.structs.replace(gpu, instances=tuple(self._with_details(gpu, i) for i in gpu.instances))
+        if gpu.virtual is None or not gpu.virtual.framework:
             return gpu
         try:
-            found = self.nvml.scheduler(gpu.pci)
+            found = self._detailed(self.nvml.scheduler(gpu.pci), gpu.uuid)
         except AliquotError:
             return gpu
-        if found in POLICIES and found != DEFAULT:
-            recorded = self.kernel.recorded_scheduler(gpu.uuid)
-            found = recorded if policy_of(recorded) == found else found
         return msgspec.structs.replace(gpu, virtual=msgspec.structs.replace(gpu.virtual, scheduler=found))
+
+    def _with_details(self, gpu: Gpu, instance: GpuInstance) -> GpuInstance:
+        if not isinstance(instance.scheduler, str):
+            return instance
+        found = self._detailed(instance.scheduler, gpu.uuid, instance.id)
+        return msgspec.structs.replace(instance, scheduler=found)
+
+    def _detailed(self, found: str, uuid: str, instance: int | None = None) -> str:
+        if found not in POLICIES or found == DEFAULT:
+            return found
+        recorded = self.kernel.recorded_scheduler(uuid, instance)
+        return recorded if policy_of(recorded) == found else found
 
     def _passthrough_gpu(self, pci: str) -> Gpu | None:
         """Return a GPU that NVML does not know because it is bound to vfio-pci."""
@@ -147,9 +162,15 @@ class NodeBackend(Generic[D]):
         self.nvml.set_mixed_size(pci, on)
 
     def set_scheduler(self, pci: str, scheduler: str) -> None:
-        gpu = self.nvml.read_gpu(pci)
-        self.nvml.set_scheduler(pci, scheduler)
-        self.kernel.record_scheduler(gpu.uuid, scheduler)
+        gpu = self._with_scheduler(self.nvml.read_gpu(pci))
+        if not gpu.mig.enabled:
+            self.nvml.set_scheduler(pci, scheduler)
+            self.kernel.record_scheduler(gpu.uuid, scheduler)
+            return
+        seen = any(isinstance(i.scheduler, str) for i in gpu.instances)
+        for instance in instances_to_switch(gpu, scheduler) if seen else [i.id for i in gpu.instances]:
+            self.nvml.set_instance_scheduler(pci, instance, scheduler)
+            self.kernel.record_scheduler(gpu.uuid, scheduler, instance)
 
     # -- what the kernel does
 

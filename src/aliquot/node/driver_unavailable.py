@@ -104,6 +104,9 @@ class UnavailableDriver:
     def set_scheduler(self, pci: str, scheduler: str) -> None:
         self.driver.set_scheduler(pci, scheduler)
 
+    def set_instance_scheduler(self, pci: str, instance: int, scheduler: str) -> None:
+        self.driver.set_instance_scheduler(pci, instance, scheduler)
+
     def health(self, policy: XidPolicy) -> Health:
         if self._kernel_only and self._opened is None:
             from aliquot.hardware.nvml.health import Health, NoXidEvents

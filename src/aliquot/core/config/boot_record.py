@@ -14,6 +14,7 @@ import msgspec
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
+from aliquot.core.model.vgpu_scheduler import scheduler_of
 from aliquot.core.planner.compute_grouping import same_instances
 from aliquot.core.planner.restore_point import mixed_size_of
 from aliquot.core.planner.vgpu.drift import meets
@@ -75,7 +76,7 @@ def _merge(previous: DesiredGpu, desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGp
         "vgpus": Counter(v.type_id for v in previous.vgpus or ()) == vgpus,
         "functions": previous.functions == virtual.enabled,
         "mixed_size": previous.mixed_size == mixed_size_of(gpu),
-        "scheduler": previous.scheduler is not None and meets_scheduler(virtual.scheduler, previous.scheduler),
+        "scheduler": previous.scheduler is not None and meets_scheduler(scheduler_of(gpu), previous.scheduler),
         "vfio_bound": set(previous.vfio_bound or ()) == bound,
     }
     inherited = {

@@ -12,7 +12,7 @@ from aliquot.core.config.text.vgpu_request import NONE
 from aliquot.core.model.ids import packed_pci_id
 from aliquot.core.model.inventory import Gpu, GpuInstance, GpuVirtualization, Inventory
 from aliquot.core.model.plugin_parameters import as_switches
-from aliquot.core.model.vgpu_scheduler import DEFAULT
+from aliquot.core.model.vgpu_scheduler import DEFAULT, scheduler_of
 from aliquot.core.planner.restore_point import mixed_size_of
 from aliquot.errors import BlockedError
 
@@ -112,7 +112,8 @@ def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
         counts = Counter(v.type for v in gpu.vgpus)
         share: Document = {VGPU: {name: counts[name] for name in natural(counts)} or NONE}
         share |= {MIXED: True} if mixed_size_of(gpu) else {}
-        share |= {} if virtual.scheduler in ("", DEFAULT) else {SCHEDULER: virtual.scheduler}
+        scheduler = scheduler_of(gpu)
+        share |= {} if scheduler in ("", DEFAULT) else {SCHEDULER: scheduler}
         return share | _parameters(gpu)
     if not gpu.mig.capable:
         return None

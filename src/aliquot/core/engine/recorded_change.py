@@ -28,6 +28,7 @@ from aliquot.core.model.inventory import (
     VirtualFunction,
 )
 from aliquot.core.model.plan import Plan
+from aliquot.core.model.vgpu_scheduler import scheduler_of
 from aliquot.core.planner.restore_point import VFIO
 
 _EXCLUSIVE = (SetMode, Reset, SetFunctions, SetPassthrough)
@@ -183,7 +184,7 @@ def _before(gpu: Gpu) -> GpuBefore:
         mixed_size=gpu.instances_mixed or virtual.mixed_size,
         passthrough=gpu.passthrough,
         was_mig=virtual.was_mig,
-        scheduler=virtual.scheduler,
+        scheduler=scheduler_of(gpu),
     )
 
 
@@ -242,15 +243,16 @@ def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
             functions=functions,
             mixed_size=before.mixed_size,
             was_mig=before.was_mig,
-            scheduler=before.scheduler,
+            scheduler="" if before.mig == "enabled" else before.scheduler,
         )
     mode = before.mig or "disabled"
     inside = bool(before.mixed_size) and mode == "enabled"
+    scheduler = before.scheduler if mode == "enabled" and before.scheduler else msgspec.UNSET
     return msgspec.structs.replace(
         now,
         mig=msgspec.structs.replace(now.mig, capable=bool(before.mig), current=mode, pending=mode),
         instances=tuple(
-            msgspec.structs.replace(_instance(number, each), mixed_size=inside)
+            msgspec.structs.replace(_instance(number, each), mixed_size=inside, scheduler=scheduler)
             for number, each in enumerate(before.instances)
         ),
         vgpus=tuple(Vgpu(v.function, v.type_id, v.type, v.uuid, parameters=v.parameters) for v in before.vgpus),

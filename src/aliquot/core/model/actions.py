@@ -90,7 +90,10 @@ class SetMixedSize(_Action, frozen=True, tag="set-mixed-size"):
 
 
 class SetScheduler(_Action, frozen=True, tag="set-scheduler"):
-    """Set the scheduler of time-sliced vGPUs, for those that are created later. Possible only without vGPUs."""
+    """Set the scheduler of time-sliced vGPUs, for those that are created later. Possible only without vGPUs.
+
+    In MIG mode it is set on each GPU instance that has another one.
+    """
 
     scheduler: str
     """As ``vgpu_scheduler`` writes it."""

@@ -11,6 +11,7 @@ FLOOR = 470
 """The oldest driver branch that Aliquot supports. Before R470 the UUID of a MIG device was not stable."""
 
 SET_SCHEDULER = "nvmlDeviceSetVgpuSchedulerState"
+SET_INSTANCE_SCHEDULER = "nvmlGpuInstanceSetVgpuSchedulerState"
 PLACED_COMPUTE_INSTANCES = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
 
 FIRST_WITH = {
@@ -35,6 +36,8 @@ FIRST_WITH = {
     "nvmlVgpuInstanceGetLicenseInfo_v2": 510,
     "nvmlGpuInstanceGetVgpuHeterogeneousMode": 575,
     "nvmlGpuInstanceSetVgpuHeterogeneousMode": 575,
+    "nvmlGpuInstanceGetVgpuSchedulerState": 575,
+    SET_INSTANCE_SCHEDULER: 575,
 }
 """Functions that Aliquot calls and that the oldest branch lacks, with the first branch that has each."""
 

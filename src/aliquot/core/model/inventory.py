@@ -82,6 +82,8 @@ class GpuInstance(msgspec.Struct, frozen=True):
     compute_instances: tuple[ComputeInstance, ...] = ()
     mixed_size: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mixed")
     """Mixed-size mode of its vGPUs, on chips that share a GPU instance between several. Absent if unknown."""
+    scheduler: str | msgspec.UnsetType = msgspec.UNSET
+    """The scheduler of its vGPUs, as ``vgpu_scheduler`` writes it. Unset if it has none, or if it cannot be seen."""
 
     @property
     def place(self) -> Placement:
@@ -173,7 +175,9 @@ class GpuVirtualization(msgspec.Struct, frozen=True):
     was_mig: bool = False
     """MIG mode of the GPU when it was passed through."""
     scheduler: str = ""
-    """The scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. Empty if unknown, and in MIG mode."""
+    """The scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. Empty if unknown, and in MIG mode, where GPU
+    instances may have one.
+    """
 
     @property
     def enabled(self) -> bool:
@@ -325,6 +329,10 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
         """
         import hashlib
 
+        def scheduler_mark(scheduler: str) -> list[str]:
+            policy = scheduler.partition(",")[0]  # the rest is known only while a VM runs
+            return [policy] if policy not in ("", "best-effort") else []
+
         def instance(gpu_instance: GpuInstance) -> object:
             return [
                 gpu_instance.id,
@@ -332,6 +340,7 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
                 gpu_instance.placement,
                 [[c.id, c.profile_id, c.placement] for c in gpu_instance.compute_instances],
                 *([True] if gpu_instance.mixed_size else []),
+                *scheduler_mark(gpu_instance.scheduler or ""),
             ]
 
         def shares(gpu: Gpu) -> list[object]:
@@ -342,8 +351,7 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
                 + ([v.parameters] if v.parameters else [])
                 for v in gpu.vgpus
             ]
-            policy = gpu.virtual.scheduler.partition(",")[0]  # the rest is known only while a VM runs
-            scheduler = [policy] if policy not in ("", "best-effort") else []
+            scheduler = scheduler_mark(gpu.virtual.scheduler)
             return [gpu.passthrough, len(gpu.virtual.functions), gpu.virtual.mixed_size, vgpus, *scheduler]
 
         facts = [self.driver] + [

@@ -10,6 +10,8 @@ import re
 
 import msgspec
 
+from aliquot.core.model.inventory import Gpu
+
 POLICIES = ("best-effort", "equal-share", "fixed-share")
 """The policies; NVML's numbers for them begin with 1."""
 DEFAULT, _, FIXED = POLICIES
@@ -118,3 +120,21 @@ def policy_of(text: str) -> str:
 def meets(found: str, requested: str) -> bool:
     """Report whether a GPU has the requested scheduler. A request without details leaves them as they are."""
     return requested in (found, policy_of(found))
+
+
+def scheduler_of(gpu: Gpu) -> str:
+    """Return the scheduler of a GPU; in MIG mode the one that its GPU instances have in common.
+
+    Of GPU instances that differ only in details this is the policy. "" if it is unknown, or if the policies differ.
+    """
+    if not gpu.mig.enabled:
+        return gpu.virtual.scheduler if gpu.virtual else ""
+    found = {i.scheduler for i in gpu.instances if isinstance(i.scheduler, str)}
+    policies = set(map(policy_of, found))
+    return found.pop() if len(found) == 1 else policies.pop() if len(policies) == 1 else ""
+
+
+def instances_to_switch(gpu: Gpu, scheduler: str) -> frozenset[int]:
+    """Return the ids of the GPU instances that have another scheduler than this one. Empty for none ("")."""
+    seen = ((i.id, i.scheduler) for i in gpu.instances if scheduler and isinstance(i.scheduler, str))
+    return frozenset(number for number, found in seen if not meets(found, scheduler))

@@ -9,6 +9,7 @@ import msgspec
 from aliquot.core.model.actions import Action, Create, CreateCompute, CreateVgpu
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Vgpu
+from aliquot.core.model.vgpu_scheduler import scheduler_of
 
 VFIO = "vfio-pci"
 """The kernel driver that passes a whole PCI function through to a VM."""
@@ -138,7 +139,7 @@ def _present_as_desired(gpu: Gpu, exact: bool) -> DesiredGpu:
         vgpus=tuple(map(_same_vgpu, gpu.vgpus)),
         functions=virtual.enabled if virtual.total else None,
         mixed_size=mixed_size_of(gpu) if virtual.enabled else None,
-        scheduler=virtual.scheduler or None,
+        scheduler=scheduler_of(gpu) or None,
         passthrough=False,
         vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO) if virtual.enabled else None,
     )

@@ -35,6 +35,7 @@ from aliquot.core.planner import rules
 from aliquot.core.planner.compute_instances import driver_choice
 from aliquot.core.planner.placement_table import compiled_table
 from aliquot.core.planner.vgpu import semantics as steps
+from aliquot.core.planner.vgpu.instance_scheduler import new_scheduler
 from aliquot.core.planner.vgpu.semantics import StepRefusedError as StepRefusedError
 
 replace = msgspec.structs.replace
@@ -49,6 +50,8 @@ def step(inventory: Inventory, action: Action) -> Inventory:
         after = steps.apply_action(inventory, gpu, action)
     else:
         after = _apply_action(inventory.family(gpu), gpu, action)
+        if isinstance(action, Create):
+            after = _with_scheduler(inventory, after, action)
     return replace(inventory, gpus=tuple(after if g.pci == gpu.pci else g for g in inventory.gpus))
 
 
@@ -87,6 +90,14 @@ def _set_mode(family: Family, gpu: Gpu, mode: str) -> Gpu:
         gpu = replace(gpu, virtual=replace(gpu.virtual, scheduler=""))
     current = gpu.mig.current if family.mode.change_needs_gpu_reset else mode
     return replace(gpu, mig=replace(gpu.mig, current=current, pending=mode))
+
+
+def _with_scheduler(inventory: Inventory, gpu: Gpu, made: Create) -> Gpu:
+    """Return the GPU with the scheduler that a GPU instance has from its creation on."""
+    scheduler, place = new_scheduler(inventory, gpu, made.profile_id), made.placement
+    return replace(
+        gpu, instances=tuple(replace(i, scheduler=scheduler) if i.placement == place else i for i in gpu.instances)
+    )
 
 
 def _create(family: Family, gpu: Gpu, action: Create) -> Gpu:

@@ -220,13 +220,13 @@ class Kernel:
                 self.files, self.owners, self._clock, current, function, self._boot(), suspend=suspend_session
             )
 
-    def recorded_scheduler(self, uuid: str) -> str:
-        """Return the vGPU scheduler that was set on a GPU in this boot, "" for none."""
-        return self.owners.load()[0].scheduler_of(uuid, self._boot())
+    def recorded_scheduler(self, uuid: str, instance: int | None = None) -> str:
+        """Return the vGPU scheduler that was set on a GPU, or a GPU instance of it, in this boot; "" for none."""
+        return self.owners.load()[0].scheduler_of(uuid, self._boot(), instance)
 
-    def record_scheduler(self, uuid: str, scheduler: str) -> None:
-        """Record the vGPU scheduler that was set on a GPU. Raises StorageError."""
-        record = SchedulerRecord(uuid, scheduler, self._boot())
+    def record_scheduler(self, uuid: str, scheduler: str, instance: int | None = None) -> None:
+        """Record the vGPU scheduler that was set on a GPU, or a GPU instance of it. Raises StorageError."""
+        record = SchedulerRecord(uuid, scheduler, self._boot(), instance)
         self.owners.change(lambda owner_map: owner_map.with_scheduler(record))
 
     @contextmanager

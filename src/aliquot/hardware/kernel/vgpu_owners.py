@@ -65,13 +65,14 @@ class PassthroughRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str = ""
 
 
-class SchedulerRecord(msgspec.Struct, frozen=True):
-    """The vGPU scheduler that was set on a GPU in a boot."""
+class SchedulerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The vGPU scheduler that was set on a GPU, or a GPU instance of it, in a boot."""
 
     gpu: str
     """The GPU's UUID."""
     scheduler: str
     boot: str
+    instance: int | None = None
 
 
 class OwnerMap(msgspec.Struct, frozen=True):
@@ -107,13 +108,15 @@ class OwnerMap(msgspec.Struct, frozen=True):
     def without_passthrough(self, function: str) -> OwnerMap:
         return msgspec.structs.replace(self, passthrough=self._other_passthrough(function))
 
-    def scheduler_of(self, uuid: str, boot: str) -> str:
-        """Return the scheduler that was set on a GPU in this boot, "" for none."""
-        return next((s.scheduler for s in self.schedulers if (s.gpu, s.boot) == (uuid, boot)), "")
+    def scheduler_of(self, uuid: str, boot: str, instance: int | None = None) -> str:
+        """Return the scheduler that was set on a GPU, or a GPU instance of it, in this boot; "" for none."""
+        wanted = uuid, boot, instance
+        return next((s.scheduler for s in self.schedulers if (s.gpu, s.boot, s.instance) == wanted), "")
 
     def with_scheduler(self, record: SchedulerRecord) -> OwnerMap:
         """Return the map with this record; those of earlier boots are void."""
-        rest = (s for s in self.schedulers if s.gpu != record.gpu and s.boot == record.boot)
+        place = record.gpu, record.instance
+        rest = (s for s in self.schedulers if (s.gpu, s.instance) != place and s.boot == record.boot)
         return msgspec.structs.replace(self, schedulers=(*rest, record))
 
     def _other_passthrough(self, function: str) -> tuple[PassthroughRecord, ...]:

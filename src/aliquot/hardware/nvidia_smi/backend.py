@@ -175,6 +175,13 @@ class SmiBackend:
         with uninterrupted():
             self._smi.run_checked(attempt, *set_command(pci, scheduler), gpu=pci, timeout_s=WRITE_TIMEOUT_S)
 
+    def set_instance_scheduler(self, pci: str, instance: int, scheduler: str) -> None:
+        """Refuse: no option of nvidia-smi is known that sets the scheduler of a GPU instance."""
+        raise HardwareError(
+            f"setting the vGPU scheduler {scheduler} on GPU instance {instance} of {pci}: nvidia-smi cannot, NVML can",
+            next_step="run aliquot on the node itself",
+        )
+
     def _run_mig(self, attempt: str, pci: str, *arguments: str) -> str:
         """Run a ``mig`` command. For a GPU that fell off the bus, nvidia-smi finds no profile and reports an invalid
         argument; reading the GPU then raises the real error.

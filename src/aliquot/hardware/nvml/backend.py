@@ -184,6 +184,14 @@ class NvmlBackend:
         with self.session.gate.use():
             write_scheduler(self.session, self._reader.handle(pci), pci, scheduler)
 
+    def set_instance_scheduler(self, pci: str, instance: int, scheduler: str) -> None:
+        from aliquot.hardware.nvml.vgpu_scheduler import write_instance_scheduler
+
+        attempt = f"setting the vGPU scheduler {scheduler} on GPU instance {instance} of {pci}"
+        with self.session.gate.use():
+            handle = self._instance(attempt, pci, instance)
+            write_instance_scheduler(self.session, handle, attempt, pci, scheduler)
+
     def renumber(self) -> None:
         """Forget values that are cached by index: GPUs have appeared or disappeared."""
         self._reader.renumber()

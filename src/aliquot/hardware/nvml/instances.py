@@ -15,6 +15,7 @@ from aliquot.core.model.inventory import UNKNOWN_HOLDER, ComputeInstance, Gpu, G
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
 from aliquot.hardware.nvml.partition_ids import slots_mirrored
 from aliquot.hardware.nvml.session import NvmlSession
+from aliquot.hardware.nvml.vgpu_scheduler import read_instance_scheduler
 
 NO_INSTANCE = 0xFFFFFFFF
 _MAX_INSTANCES = 16
@@ -58,6 +59,7 @@ class Instances:
                         capability_minor=gi_minor(gpu.minor, info.id),
                         compute_instances=compute_instances,
                         mixed_size=self._mixed_size(each) if shared else msgspec.UNSET,
+                        scheduler=read_instance_scheduler(self.session, each) if shared else msgspec.UNSET,
                     )
                 )
                 compute_left, memory_left = compute_left - profile.compute_slices, memory_left - info.placement.size

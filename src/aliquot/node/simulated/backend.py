@@ -125,7 +125,7 @@ class SimBackend:
 
     def read(self) -> Inventory:
         facts = self._snapshot(f"reading {self.node}")
-        gpus = tuple(_gpu(g) for g in facts["gpus"])
+        gpus = tuple(self._gpu(g) for g in facts["gpus"])
         self._index = {g["pci"]: g["handle"] for g in facts["gpus"]}
         return Inventory(node=self.node, gpus=gpus, driver=facts["driver"], nvml=facts["nvml"])
 
@@ -134,8 +134,23 @@ class SimBackend:
             if facts["pci"] == pci:
                 if facts["lost"]:
                     raise codes.error(codes.GPU_IS_LOST, f"reading {pci}", gpu=pci)
-                return _gpu(facts)
+                return self._gpu(facts)
         raise codes.error(codes.NOT_FOUND, f"looking for GPU {pci}", gpu=pci)
+
+    def _gpu(self, facts: JsonObject) -> Gpu:
+        """Return a GPU with the schedulers of its GPU instances, which have a call of their own, as in NVML."""
+        gpu = _gpu(facts)
+        scheduled = {i["id"] for i in facts["instances"] if i["scheduler"]}
+        if gpu.lost or not scheduled:
+            return gpu
+        call = f"GpuInstanceGetVgpuSchedulerState {facts['handle']}"
+        instances = []
+        for each in gpu.instances:
+            if each.id in scheduled:
+                policy, strict, _, time_slice = self._call(f"reading {gpu.pci}", gpu.pci, f"{call} {each.id} -1")[0]
+                each = msgspec.structs.replace(each, scheduler=from_driver(policy, strict, time_slice))
+            instances.append(each)
+        return msgspec.structs.replace(gpu, instances=tuple(instances))
 
     def facts(self) -> Facts:
         from aliquot.core.model.facts import Facts
@@ -227,6 +242,10 @@ class SimBackend:
         policy, strict, time_slice, frequency = to_driver(scheduler)
         numbers = _WHOLE, _WHOLE, policy, strict, time_slice, frequency
         self._write(f"setting the vGPU scheduler {scheduler}", pci, "DeviceSetVgpuSchedulerState", *numbers)
+
+    def set_instance_scheduler(self, pci: str, instance: int, scheduler: str) -> None:
+        attempt = f"setting the vGPU scheduler {scheduler} on GPU instance {instance}"
+        self._write(attempt, pci, "GpuInstanceSetVgpuSchedulerState", instance, _WHOLE, *to_driver(scheduler))
 
     def renumber(self) -> None:
         """Read the GPUs' positions again, because GPUs have come or gone."""

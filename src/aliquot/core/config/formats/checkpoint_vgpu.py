@@ -12,7 +12,7 @@ from aliquot.core.config.select.gpu_text import gpu_text
 from aliquot.core.model.desired import DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
-from aliquot.core.model.vgpu_scheduler import normal_scheduler
+from aliquot.core.model.vgpu_scheduler import normal_scheduler, scheduler_of
 from aliquot.errors import ConfigError
 
 VERSION = "v1"
@@ -105,7 +105,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
         passthrough=gpu.passthrough,
         functions=len(virtual.functions) if virtual.total or virtual.functions else None,
         mixed_size=(gpu.instances_mixed or virtual.mixed_size) if virtual.enabled else None,
-        scheduler=virtual.scheduler or None,
+        scheduler=scheduler_of(gpu) or None,
         bound=bound if virtual.enabled else None,
         vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement, v.parameters) for v in gpu.vgpus) or None,
     )

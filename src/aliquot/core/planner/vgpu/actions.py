@@ -25,9 +25,10 @@ from aliquot.core.planner.vgpu import blockers as blocking
 from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import FunctionAssignment
 from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, instance_mode, mixed_now, worth_proposing
+from aliquot.core.planner.vgpu.instance_scheduler import changes_instances, sharing_profiles
 from aliquot.core.planner.vgpu.matching import PresentVgpu
 from aliquot.core.planner.vgpu.placement_policies import Types
-from aliquot.core.planner.vgpu.scheduler import changes_scheduler
+from aliquot.core.planner.vgpu.scheduler import changes_scheduler, switched_instances
 
 
 class GpuTransition(msgspec.Struct, frozen=True):
@@ -55,6 +56,11 @@ class GpuTransition(msgspec.Struct, frozen=True):
     def clears(self) -> bool:
         """True if it removes all vGPUs."""
         return self.wipes or self.mixed_size or self.scheduler
+
+    @property
+    def switched(self) -> frozenset[int]:
+        """The GPU instances whose scheduler changes."""
+        return switched_instances(self.task, self.goal)
 
     @property
     def pci(self) -> str:
@@ -88,7 +94,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
             (self.mode, f"MIG mode will be {'enabled' if self.goal.mig else 'disabled'}"),
             (self.off or self.on, "virtual functions will be disabled"),
             (self.goal.mixed_size != mixed_now(self.task), "mixed-size mode changes only without vGPUs"),
-            (self.scheduler, "the scheduler changes only without vGPUs"),
+            (self.scheduler or vgpu.gpu_instance in self.switched, "the scheduler changes only without vGPUs"),
             (have > wanted and explicit, f"fewer {requested_by}"),
             (self.parameters_differ(vgpu), f"other plugin parameters {requested_by}"),
             (wanted, "the driver chooses placements itself, and the new vGPUs fit only without this one"),
@@ -153,19 +159,32 @@ class GpuTransition(msgspec.Struct, frozen=True):
     def set_scheduler(self) -> list[Action]:
         if not self.scheduler:
             return []
-        why = self.task.requested_by if self.task.desired.scheduler is not None else "as before"
-        return [SetScheduler(gpu=self.pci, scheduler=self.goal.scheduler, reason=why)]
+        return [SetScheduler(gpu=self.pci, scheduler=self.goal.scheduler, reason=self._scheduler_reason())]
 
     def switch_instances(self, gone: Sequence[Action], new: Sequence[Action]) -> list[Action]:
-        """Set mixed-size mode of the GPU instances that stay or will be created, where it differs."""
+        """Set mixed-size mode and scheduler of the GPU instances that stay or will be created, where they differ."""
+        if not self.goal.mig:
+            return []
         mode = instance_mode(self.task, self.goal)
         destroyed = {a.instance for a in gone if isinstance(a, Destroy)}
         stay = [] if self.wipes else [i for i in self.task.gpu.instances if i.id not in destroyed]
         have = {bool(i.mixed_size) for i in stay} | {False for a in new if isinstance(a, Create)}
-        if not self.goal.mig or mode is None or have <= {mode}:
+        mixed: list[Action] = []
+        if mode is not None and not have <= {mode}:
+            why = self.task.requested_by if self.task.desired.mixed_size is not None else "as before"
+            mixed = [SetMixedSize(gpu=self.pci, on=mode, reason=why)]
+        scheduler = self._instance_scheduler(frozenset(i.id for i in stay), new)
+        # Mixed-size mode and fixed share exclude each other, so the one that goes comes first.
+        return scheduler + mixed if mode else mixed + scheduler
+
+    def _instance_scheduler(self, stay: frozenset[int], new: Sequence[Action]) -> list[Action]:
+        shared = sharing_profiles(self.task.table, self.task.family)
+        if not changes_instances(self.task.gpu, stay, new, shared, self.goal.scheduler):
             return []
-        why = self.task.requested_by if self.task.desired.mixed_size is not None else "as before"
-        return [SetMixedSize(gpu=self.pci, on=mode, reason=why)]
+        return [SetScheduler(gpu=self.pci, scheduler=self.goal.scheduler, reason=self._scheduler_reason())]
+
+    def _scheduler_reason(self) -> str:
+        return self.task.requested_by if self.task.desired.scheduler is not None else "as before"
 
     def instance_placements(self, new: Sequence[Action]) -> dict[int, str]:
         """Return the placements of GPU instances that stay or will be created, by GPU instance id."""

@@ -9,6 +9,7 @@ import msgspec
 from aliquot.core.model.desired import DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Vgpu
 from aliquot.core.model.plan import Drift
+from aliquot.core.model.vgpu_scheduler import instances_to_switch
 from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.naming import counts_text
@@ -60,10 +61,7 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
         text = f"its virtual functions are {have}, but should be {want}"
         out.append(Drift.on(gpu.pci, "functions", text, want, have))
     out += _mixed_size_drift(gpu, virtual, desired_gpu.mixed_size)
-    wanted = desired_gpu.scheduler
-    if wanted is not None and virtual.scheduler and not meets_scheduler(virtual.scheduler, wanted):
-        text = f"its scheduler is {virtual.scheduler}, but should be {wanted}"
-        out.append(Drift.on(gpu.pci, "scheduler", text, wanted, virtual.scheduler))
+    out += _scheduler_drift(gpu, virtual, desired_gpu.scheduler or "")
     if desired_gpu.vfio_bound is not None:
         out += _binding_drift(gpu, virtual, set(desired_gpu.vfio_bound))
     if desired_gpu.vgpus is not None:
@@ -86,6 +84,19 @@ def _mixed_size_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: bool | None)
     if {bool(wanted), *differing} <= {True, msgspec.UNSET}:
         state, have = "cannot be read", "unknown"
     return [Drift.on(gpu.pci, "mixed-size", f"mixed-size mode {state}, but should be {want}", want, have)]
+
+
+def _scheduler_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: str) -> list[Drift]:
+    """Compare the scheduler of the GPU, or of each GPU instance that has one."""
+    out: list[Drift] = []
+    if wanted and virtual.scheduler and not meets_scheduler(virtual.scheduler, wanted):
+        text = f"its scheduler is {virtual.scheduler}, but should be {wanted}"
+        out.append(Drift.on(gpu.pci, "scheduler", text, wanted, virtual.scheduler))
+    switched = instances_to_switch(gpu, wanted)
+    for each in (i for i in gpu.instances if i.id in switched):
+        text = f"the scheduler of GPU instance {each.id} ({each.profile}) is {each.scheduler}, but should be {wanted}"
+        out.append(Drift.on(gpu.pci, "scheduler", text, wanted, str(each.scheduler)))
+    return out
 
 
 def _binding_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: set[str]) -> list[Drift]:

@@ -12,7 +12,7 @@ from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.model.structured_text import GpuPart, StructuredText
-from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, policy_of
+from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, policy_of, scheduler_of
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import placement_search as pack
@@ -22,6 +22,7 @@ from aliquot.core.planner.rules import RuleRefusal, refusals
 from aliquot.core.planner.vgpu import blockers as blocking
 from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import usable_functions, uses_physical_function
+from aliquot.core.planner.vgpu.instance_scheduler import sharing_profiles, unseen_instance
 from aliquot.core.planner.vgpu.matching import WantedVgpu
 from aliquot.core.planner.vgpu.mig_backed_search import VgpuSearch
 from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
@@ -78,7 +79,9 @@ class Goal(msgspec.Struct, frozen=True):
     vfio_bound: frozenset[str] = frozenset()
     """PCI addresses of virtual functions that are bound to vfio-pci."""
     scheduler: str = ""
-    """The scheduler of time-sliced vGPUs, empty if it is unknown or the GPU has none."""
+    """The scheduler of time-sliced vGPUs, in MIG mode of each GPU instance that they can share. Empty if it is unknown
+    or there is none.
+    """
 
 
 def resolve_task(
@@ -184,13 +187,15 @@ def _mixed(task: Task, mig: bool, functions: int) -> bool | Blocker:
 def _scheduler(task: Task, mig: bool, functions: int, mixed: bool) -> str | RuleRefusal:
     """Return the requested scheduler; without a request the present one. Empty where vGPUs share no time."""
     requested, sriov = task.desired.scheduler, task.table is None or task.table.sriov
-    scheduler = requested if requested is not None else task.virtual.scheduler
+    scheduler = requested if requested is not None else scheduler_of(task.gpu) if mig == task.gpu.mig.enabled else ""
     if requested is not None:
-        per_instance = task.table is not None and task.table.shares_instances
-        refusal = rules.scheduler_refusal(requested, task.inventory.driver, mig=mig, per_instance=per_instance)
+        shared = sharing_profiles(task.table, task.family)
+        refusal = rules.scheduler_refusal(requested, task.inventory.driver, mig=mig, per_instance=bool(shared))
+        if refusal is None and mig:
+            refusal = rules.unseen_scheduler(unseen_instance(task.gpu, shared))
         if refusal is not None:
             return refusal
-    if mig or (sriov and not functions):
+    if sriov and not functions and not mig:
         return ""
     parameters = () if task.desired.restoring else [i.request.parameters for i in task.items]
     return rules.scheduler_conflict(scheduler, mixed, parameters) or scheduler
@@ -211,6 +216,8 @@ def mixed_now(task: Task) -> bool:
 
 def instance_mode(task: Task, goal: Goal) -> bool | None:
     """Return the mixed-size mode that GPU instances must have. None leaves each as it is."""
+    if goal.mig and policy_of(goal.scheduler) == FIXED:
+        return False
     return True if goal.mig and goal.mixed_size else task.desired.mixed_size
 
 

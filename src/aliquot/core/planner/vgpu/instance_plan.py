@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from aliquot.core.planner.vgpu.matching import PresentVgpu, VgpuTarget
 from aliquot.core.planner.vgpu.mig_backed_search import VgpuSearch, present_vgpus, without_idle_vgpus
 from aliquot.core.planner.vgpu.mixed_instances import instance_policy
 from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
+from aliquot.core.planner.vgpu.scheduler import switched_instances
 
 replace = msgspec.structs.replace
 
@@ -88,17 +89,16 @@ def _plan_with_mig(task: Task, goal: Goal) -> tuple[GpuPlan, VgpuTarget | None]:
         if task.table
         else [PresentVgpu(v, None) for v in task.gpu.vgpus]
     )
-    instances = task.desired.instances
+    instances, switched = task.desired.instances, switched_instances(task, goal)
     if task.desired.vgpus is None:
         search: target.TargetSearch = target.TargetSearch(task.placement_table, task.gpu, instances or ())
     elif task.table is None or instances is None:
         return _plan_unchanged_instances(task, goal, present)
     else:
-        search = VgpuSearch(
-            task.placement_table, task.gpu, instances, task.table, task.items, instance_mode(task, goal)
-        )
+        mode = instance_mode(task, goal)
+        search = VgpuSearch(task.placement_table, task.gpu, instances, task.table, task.items, mode, switched=switched)
     if instances is None:
-        return GpuPlan(unchanged=len(task.gpu.instances)), VgpuTarget(tuple(present), (), ())
+        return GpuPlan(unchanged=len(task.gpu.instances)), _without_request(present, set(), switched)
     blocker = blocked.infeasible(task.placement_table, task.gpu, instances) if instances else None
     if blocker is not None:
         return GpuPlan(blockers=(blocker,)), None
@@ -114,10 +114,17 @@ def _plan_with_mig(task: Task, goal: Goal) -> tuple[GpuPlan, VgpuTarget | None]:
     else:
         # Only force destroys a vGPU that was not named: the instance under it counts as held.
         under = {i.id for i in found.to_destroy}
-        lost = [h for h in present if h.placement in under and task.policy.held == "force"]
-        stay = [h for h in present if h not in lost]
-        vgpus = VgpuTarget(tuple(h for h in stay if h.placement not in under), tuple(lost), ())
+        forced = under if task.policy.held == "force" else set[int]()
+        vgpus = _without_request(present, under, forced | (switched - under))
     return gpu_plan.change_instances(search, instances, "", task.requested_by, task.policy), vgpus
+
+
+def _without_request(present: Sequence[PresentVgpu], under: Collection[int], lost: Collection[int]) -> VgpuTarget:
+    """Return the end of vGPUs that the request does not name: those in GPU instances ``lost`` go, and those in the
+    others ``under`` prevent that these are destroyed.
+    """
+    stay = tuple(h for h in present if h.placement not in {*under, *lost})
+    return VgpuTarget(stay, tuple(h for h in present if h.placement in lost), ())
 
 
 def _plan_unchanged_instances(
@@ -129,7 +136,7 @@ def _plan_unchanged_instances(
         return GpuPlan(unchanged=len(task.gpu.instances)), VgpuTarget((), tuple(present), ())
     profiles = {name: p.id for name, p in task.family.by_name.items()}
     profiles_by_id, mode = [(i.id, i.profile_id) for i in task.gpu.instances], instance_mode(task, goal)
-    switched = {i.id for i in task.gpu.instances if mode not in (None, bool(i.mixed_size))}
+    switched = {i.id for i in task.gpu.instances if mode not in (None, bool(i.mixed_size))} | switched_instances(task, goal)
     lost = tuple(h for h in present if h.placement in switched)
     policy = instance_policy(task.table, profiles_by_id, profiles, mixed=bool(mode))
     found = find_vgpu_target(policy, task.items, [h for h in present if h not in lost])

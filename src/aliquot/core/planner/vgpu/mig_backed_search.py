@@ -76,14 +76,18 @@ class VgpuSearch(target.TargetSearch):
         table: VgpuTable,
         items: Sequence[WantedVgpu],
         mixed_size: bool | None = None,
+        *,
+        switched: frozenset[int] = frozenset(),
     ) -> None:
         """Search for ``requests`` and ``items``. ``mixed_size`` is the mode that all GPU instances must have: vGPUs in
-        one that must change do not stay. None leaves each as it is.
+        one that must change do not stay. None leaves each as it is. Nor do those in GPU instances ``switched``, whose
+        scheduler changes.
         """
         super().__init__(placement_table, without_idle_vgpus(gpu), requests)
         self.table = table
         self.items = items
         self.mixed_size = mixed_size
+        self.switched = switched
         self.vgpus = present_vgpus(gpu, table, placement_table.family)
         self._profiles = {name: p.id for name, p in placement_table.family.by_name.items()}
         self._vgpu_targets: dict[frozenset[PlacedInstance], VgpuTarget | None] = {}
@@ -110,7 +114,7 @@ class VgpuSearch(target.TargetSearch):
             as_wanted = {
                 i.id for k, i in self.present.items() if k in key and self.mixed_size in (None, bool(i.mixed_size))
             }
-            stays = set(ids.values()) & as_wanted
+            stays = (set(ids.values()) & as_wanted) - self.switched
             lost = [h for h in self.vgpus if h.placement not in stays]
             found = find_vgpu_target(policy, self.items, [h for h in self.vgpus if h.placement in stays])
             self._vgpu_targets[key] = found and VgpuTarget(found.retained, (*lost, *found.to_destroy), found.to_create)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.driver_branches import FIRST_WITH, SET_SCHEDULER, lacks, numbers
+from aliquot.core.model.driver_branches import FIRST_WITH, SET_INSTANCE_SCHEDULER, SET_SCHEDULER, lacks, numbers
+from aliquot.core.model.inventory import GpuInstance
 from aliquot.core.model.plugin_parameters import CUDA_ONLY, CUDA_SERIES, as_switches
 from aliquot.core.model.vgpu_scheduler import (
     ALWAYS_STRICT,
@@ -145,13 +146,11 @@ def parameter_refusal(vgpu_type: VgpuType, parameters: str | None) -> RuleRefusa
 def scheduler_refusal(scheduler: str, driver: str, *, mig: bool, per_instance: bool) -> RuleRefusal | None:
     """Refuse a scheduler that the GPU's mode or its driver cannot have."""
     why = ""
-    if mig and per_instance:
-        # nvmlGpuInstanceSetVgpuSchedulerState, on chips that time-slice inside GPU instances.
-        why = "with MIG mode enabled, the scheduler is set per GPU instance, which aliquot does not support"
-    elif mig:
+    call, of = (SET_INSTANCE_SCHEDULER, " of a GPU instance") if mig else (SET_SCHEDULER, "")
+    if mig and not per_instance:
         why = "MIG-backed vGPUs share no time: each has a GPU instance of its own. A scheduler needs MIG mode disabled"
-    elif lacks(driver, SET_SCHEDULER):
-        why = f"driver {driver} cannot change the scheduler while it runs: R{FIRST_WITH[SET_SCHEDULER]} and later can"
+    elif lacks(driver, call):
+        why = f"driver {driver} cannot change the scheduler{of} while it runs: R{FIRST_WITH[call]} and later can"
     elif (found := parse_scheduler(scheduler)).time_slice_ns and numbers(driver) >= (ALWAYS_STRICT,):
         frequency = min(MAX_HZ, max(MIN_HZ, round(1_000_000_000 / found.time_slice_ns)))
         why = (
@@ -159,6 +158,15 @@ def scheduler_refusal(scheduler: str, driver: str, *, mig: bool, per_instance: b
             f"write {found.policy},{frequency}Hz"
         )
     return RuleRefusal("SCHEDULER", why) if why else None
+
+
+def unseen_scheduler(instance: GpuInstance | None) -> RuleRefusal | None:
+    """Refuse to set a scheduler that cannot be read back. None if there is no such GPU instance."""
+    if instance is None:
+        return None
+    name = f"GPU instance {instance.id} ({instance.profile})"
+    why = f"the scheduler of {name} cannot be seen: only NVML reports and sets it"
+    return RuleRefusal("SCHEDULER", why)
 
 
 def scheduler_conflict(scheduler: str, mixed: bool, parameters: Iterable[str | None]) -> RuleRefusal | None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from aliquot.core.model.vgpu_scheduler import DEFAULT, meets
+from aliquot.core.model.vgpu_scheduler import DEFAULT, instances_to_switch, meets
 from aliquot.core.planner.vgpu.gpu_mode import Goal, Task
 
 
 def changes_scheduler(task: Task, goal: Goal, *, wiped: bool) -> bool:
     """Report whether the scheduler must be set. After a change of virtual functions or of MIG mode (``wiped``) it is
-    the driver's default.
+    the driver's default. In MIG mode GPU instances have it one by one: ``switch_instances``.
     """
+    if goal.mig:
+        return False
     remains = DEFAULT if wiped else task.virtual.scheduler
     return bool(goal.scheduler) and not meets(remains, goal.scheduler)
+
+
+def switched_instances(task: Task, goal: Goal) -> frozenset[int]:
+    """Return the ids of the GPU instances whose scheduler must change, for which their vGPUs must go."""
+    return instances_to_switch(task.gpu, goal.scheduler) if goal.mig and task.gpu.mig.enabled else frozenset()

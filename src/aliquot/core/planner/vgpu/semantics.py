@@ -19,7 +19,7 @@ from aliquot.core.model.inventory import (
     Vgpu,
     VirtualFunction,
 )
-from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, policy_of
+from aliquot.core.model.vgpu_scheduler import DEFAULT, FIXED, instances_to_switch, policy_of
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.mig_backed_search import instance_ids_by_vgpu
@@ -97,6 +97,8 @@ def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, 
         switched = {i.id for i in gpu.instances if bool(i.mixed_size) != on}
         if any(v.gpu_instance in switched for v in gpu.vgpus):
             raise StepRefusedError("IN_USE: vGPUs exist")
+        if on and any(policy_of(i.scheduler or "") == FIXED for i in gpu.instances if i.id in switched):
+            raise StepRefusedError("SCHEDULER: fixed-share needs vGPUs of one size")
         return replace(gpu, instances=tuple(replace(i, mixed_size=on) for i in gpu.instances))
     if not virtual.enabled or gpu.mig.enabled or table is None or not table.mixed_size:
         raise StepRefusedError("MIXED_SIZE: the GPU does not have this mode now")
@@ -108,6 +110,8 @@ def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, 
 
 
 def _set_scheduler(gpu: Gpu, virtual: GpuVirtualization, scheduler: str) -> Gpu:
+    if gpu.mig.enabled and any(isinstance(i.scheduler, str) for i in gpu.instances):
+        return _set_inside(gpu, scheduler)
     if gpu.mig.enabled or (virtual.total and not virtual.enabled):
         raise StepRefusedError("SCHEDULER: the GPU has no time-sliced vGPUs now")
     if gpu.vgpus:
@@ -115,6 +119,17 @@ def _set_scheduler(gpu: Gpu, virtual: GpuVirtualization, scheduler: str) -> Gpu:
     if virtual.mixed_size and policy_of(scheduler) == FIXED:
         raise StepRefusedError("SCHEDULER: fixed-share needs vGPUs of one size")
     return replace(gpu, virtual=replace(virtual, scheduler=scheduler))
+
+
+def _set_inside(gpu: Gpu, scheduler: str) -> Gpu:
+    """Set the scheduler of the GPU instances that have another one."""
+    switched = instances_to_switch(gpu, scheduler)
+    if any(v.gpu_instance in switched for v in gpu.vgpus):
+        raise StepRefusedError("IN_USE: vGPUs exist")
+    if policy_of(scheduler) == FIXED and any(i.mixed_size for i in gpu.instances if i.id in switched):
+        raise StepRefusedError("SCHEDULER: fixed-share needs vGPUs of one size")
+    instances = tuple(replace(i, scheduler=scheduler) if i.id in switched else i for i in gpu.instances)
+    return replace(gpu, instances=instances)
 
 
 def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
