@@ -13,12 +13,13 @@ import pytest
 
 from aliquot.cli.main import main
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.dra.agent.main import ROLE, ClaimAgent, ClaimAgentOptions, DraDriver
+from aliquot.kubernetes.dra.agent.main import ClaimAgent, ClaimAgentOptions, DraDriver, start
 from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.dra.model.objects import ResourceSlice
 from aliquot.kubernetes.dra.model.ranking import PublishPolicy
+from aliquot.kubernetes.dra.model.vm_service import read_vm_policy
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, PreparedClaim
 from aliquot.kubernetes.dra.plugin.errors import OtherDriverError
 from aliquot.kubernetes.node_agent.agent_run import AgentRun
@@ -62,11 +63,16 @@ class Sockets:
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def template() -> str:
+    return "dgx-a100"
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str) -> Iterator[Path]:
     monkeypatch.setenv("ALIQUOT_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
     monkeypatch.setenv("ALIQUOT_USAGE_SECONDS", "0")
-    control.start(str(tmp_path), "dgx-a100", "machine")
+    control.start(str(tmp_path), template, "machine")
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
     config = {
@@ -80,9 +86,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     control.stop(str(tmp_path))
 
 
-def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
+def agent(state: Path, play: Any, vms: str = "") -> tuple[ClaimAgent, Sockets]:
     sockets = Sockets(play)
-    devices = NodeDevices("n", DriverNaming(DRIVER), PublishPolicy())
+    devices = NodeDevices("n", DriverNaming(DRIVER), PublishPolicy(), "any", read_vm_policy(vms))
     driver = DraDriver(devices, sockets, lambda _: Cdi())
     options = ClaimAgentOptions(
         node_name="n1",
@@ -93,7 +99,8 @@ def agent(state: Path, play: Any) -> tuple[ClaimAgent, Sockets]:
         port=-1,
         driver=driver,
     )
-    found = ClaimAgent(options, SharedParts(options, [ROLE]))
+    starting = start(options)
+    found = ClaimAgent(options, SharedParts(options, [starting.role]))
     sockets.stop = found.context.loop.stop
     return found, sockets
 

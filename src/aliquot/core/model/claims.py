@@ -14,7 +14,10 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A holder and its devices by UUID: MIG devices, vGPUs, or whole GPUs including all their instances."""
+    """A holder and its devices by UUID: MIG devices, vGPUs, or whole GPUs including all their instances.
+
+    A GPU without a known UUID has its PCI address.
+    """
 
     holder: Holder
     devices: tuple[str, ...]
@@ -64,7 +67,7 @@ def _by_device(claims: Iterable[Claim]) -> dict[str, list[Holder]]:
 
 
 def _gpu(gpu: Gpu, by_device: Mapping[str, Sequence[Holder]]) -> Gpu:
-    on_all = by_device.get(gpu.uuid, ())
+    on_all = by_device.get(gpu.identity, ())
     instances = tuple(_instance(i, by_device, on_all) for i in gpu.instances)
     vgpus = tuple(msgspec.structs.replace(v, holders=_joined(v.holders, by_device.get(v.uuid, ()))) for v in gpu.vgpus)
     return msgspec.structs.replace(gpu, instances=instances, vgpus=vgpus, holders=_joined(gpu.holders, on_all))

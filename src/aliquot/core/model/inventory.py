@@ -240,6 +240,11 @@ class Gpu(msgspec.Struct, frozen=True):
     lost: bool = False
 
     @property
+    def identity(self) -> str:
+        """The UUID; the PCI address while no driver has reported one, because others bound the GPU to vfio-pci."""
+        return self.uuid or self.pci
+
+    @property
     def instances_mixed(self) -> bool | None:
         """Mixed-size mode of the GPU instances. None if it is unknown, or if only some have it."""
         modes = {i.mixed_size for i in self.instances}

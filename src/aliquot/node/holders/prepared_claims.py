@@ -29,7 +29,7 @@ class RecordedDevice(msgspec.Struct, frozen=True):
     device: str
     """The name of the device in its pool."""
     gpu: str
-    """The UUID of the GPU."""
+    """The UUID of the GPU, or its PCI address if no driver has reported one."""
     profile_id: int = -1
     """-1 for a whole GPU."""
     placement: str = ""
@@ -125,4 +125,4 @@ def claims_in(directory: str, report: Report) -> Callable[[Sequence[Gpu]], Seque
 
 def _is_there(device: RecordedDevice, gpus: Sequence[Gpu]) -> bool:
     """Report whether a claim has its device now. A GPU that a reboot took back from a VM has no holder for it."""
-    return device.vm != PASSED_THROUGH or any(gpu.uuid == device.gpu and gpu.passthrough for gpu in gpus)
+    return device.vm != PASSED_THROUGH or any(gpu.identity == device.gpu and gpu.passthrough for gpu in gpus)

@@ -114,7 +114,7 @@ class ClaimPlanner:
 
     def _target(self, claim: AllocatedClaim, device: AllocatedDevice) -> DeviceTarget:
         location = self._find(self._inventory, device.pool, device.device)
-        gpu = next((g for g in self._inventory.gpus if location is not None and g.uuid == location.gpu), None)
+        gpu = next((g for g in self._inventory.gpus if location is not None and g.pci == location.gpu), None)
         if location is None or gpu is None:
             lost = " and ".join(f"GPU {each.pci} fell off the bus" for each in self._inventory.gpus if each.lost)
             raise UnknownClaimedDeviceError(
@@ -252,7 +252,7 @@ def record(
     """
     devices = []
     for target in targets:
-        gpu = next((g for g in inventory.gpus if g.uuid == target.gpu.uuid), None)
+        gpu = next((g for g in inventory.gpus if g.pci == target.gpu.pci), None)
         uuid = target.uuid_in(gpu) if gpu is not None else ""
         if not uuid:
             return None
@@ -261,7 +261,7 @@ def record(
             given.requests,
             given.pool,
             given.device,
-            target.gpu.uuid,
+            gpu.identity if gpu is not None else "",
             target.profile_id,
             target.place,
             uuid,

@@ -102,7 +102,7 @@ def exists(claim: RecordedClaim, inventory: Inventory) -> bool:
 
 def device_exists(device: RecordedDevice, inventory: Inventory) -> bool:
     """Report whether a device of a prepared claim exists at its place."""
-    gpu = next((gpu for gpu in inventory.gpus if gpu.uuid == device.gpu), None)
+    gpu = next((gpu for gpu in inventory.gpus if gpu.identity == device.gpu), None)
     if gpu is None or gpu.lost:
         return False
     if device.vm == PASSED_THROUGH:

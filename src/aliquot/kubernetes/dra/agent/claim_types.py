@@ -53,7 +53,7 @@ class DeviceLocation(msgspec.Struct, frozen=True):
     """The place of a device on its node."""
 
     gpu: str
-    """The UUID of the GPU."""
+    """The PCI address of the GPU."""
     profile: str | None = None
     """None for the whole GPU."""
     start: int = 0

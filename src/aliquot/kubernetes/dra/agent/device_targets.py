@@ -41,7 +41,7 @@ class DeviceTarget(msgspec.Struct, frozen=True):
 
     def overlaps(self, device: RecordedDevice) -> bool:
         """Report whether both need the same part of a GPU."""
-        if device.gpu != self.gpu.uuid:
+        if device.gpu != self.gpu.identity:
             return False
         if device.vm not in ("", PASSED_THROUGH) and not device.placement and self.sliced:
             return device.device == self.allocated.device
@@ -93,7 +93,7 @@ class VmTarget(DeviceTarget, frozen=True):
 
     def uuid_in(self, gpu: Gpu) -> str:
         if self.vgpu is None:
-            return gpu.uuid if gpu.passthrough else ""
+            return gpu.identity if gpu.passthrough else ""
         return next((v.uuid for v in gpu.vgpus if (v.uuid, v.type_id) == (self.uuid, self.vgpu.id)), "")
 
     def place_in(self, gpu: Gpu) -> str:

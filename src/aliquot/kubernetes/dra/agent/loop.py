@@ -52,7 +52,8 @@ ChooseDevices = Callable[[NodeOffer], PublishedChoice]
 class ReadableGpus(Protocol):
     """The part of ``GpuWorker`` that an observation needs."""
 
-    unhealthy: frozenset[str]
+    @property
+    def unhealthy(self) -> frozenset[str]: ...
 
     async def read(self) -> tuple[Inventory, Facts]: ...
 

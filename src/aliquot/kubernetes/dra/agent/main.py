@@ -21,6 +21,7 @@ from aliquot.kubernetes.dra.agent.prepare_ports import CdiNames, PreparedNode
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
 from aliquot.kubernetes.dra.agent.slice_publisher import SlicePublisher
 from aliquot.kubernetes.dra.agent.stale_claims import StaleClaims
+from aliquot.kubernetes.dra.agent.vm_hardware import VmHardware
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimService, DeviceState
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
@@ -71,7 +72,11 @@ class ClaimAgentOptions(AgentOptions, frozen=True, kw_only=True):
 
 def start(options: ClaimAgentOptions) -> RoleStart:
     """Return how a process gets this role."""
-    return RoleStart(ROLE, options, lambda shared: ClaimAgent(options, shared))
+    return RoleStart(_role(options), options, lambda shared: ClaimAgent(options, shared))
+
+
+def _role(options: ClaimAgentOptions) -> AgentRole:
+    return msgspec.structs.replace(ROLE, all_gpus=options.driver.devices.serves_vms)
 
 
 class ClaimAgent:
@@ -81,13 +86,14 @@ class ClaimAgent:
         self.options = options
         driver = options.driver
         self.metrics = ClaimAgentMetrics(options.node_name, shared.metrics)
-        context = self.context = AgentContext(shared, ROLE, self.metrics)
+        context = self.context = AgentContext(shared, _role(options), self.metrics)
         wake = context.loop.wake
         self.node = shared.node
         self.node.listen(lambda _: wake(), lambda node: node.metadata.uid)
         devices = driver.devices
         self.claims = ClaimInformer(context.api, devices.naming.driver, devices.is_own_pool, wake)
         self.publisher = SlicePublisher(context.api, options.node_name, devices.naming, wake, devices.layout)
+        self.hardware = VmHardware(shared.hardware) if devices.serves_vms else shared.hardware
         self.preparer: ClaimPreparer | None = None
         self._store: ClaimStore | None = None
 
@@ -99,7 +105,7 @@ class ClaimAgent:
         context, shared, driver = self.context, self.context.shared, self.options.driver
         await self._refuse_other_slices()
         store = self._store = ClaimStore(context.directories[1])
-        node = PreparedNode(shared.hardware, driver.devices.find, shared.boot, context.uses)
+        node = PreparedNode(self.hardware, driver.devices.find, shared.boot, context.uses)
         cdi = driver.cdi(lambda: shared.driver)
         wake = context.loop.wake
         preparer = self.preparer = ClaimPreparer(node, store, self.claims, cdi, changed=wake, listener=self.metrics)
@@ -109,7 +115,7 @@ class ClaimAgent:
         devices = driver.devices
         status = ClaimStatusWriter(context.api, self.claims, devices.naming.driver)
         slices = NodeSlices(self.node, self.claims, self.publisher, devices.choose, status, lambda: devices.health)
-        loop = ClaimAgentLoop(context.loop, shared.hardware, keeper, slices, self.metrics, self._update_document)
+        loop = ClaimAgentLoop(context.loop, self.hardware, keeper, slices, self.metrics, self._update_document)
         events = EventWriter(context.api, names.FIELD_MANAGER, self.options.node_name)
         followed = (self.claims.claims, self.publisher.slices)
         return loop.run(), (

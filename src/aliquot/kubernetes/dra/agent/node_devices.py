@@ -52,6 +52,11 @@ class NodeDevices:
     def layout(self) -> SliceLayout:
         return self._policy.layout
 
+    @property
+    def serves_vms(self) -> bool:
+        """True if VMs get any GPU of the node."""
+        return bool(self._vms)
+
     def is_own_pool(self, pool: str) -> bool:
         """Report whether a pool belongs to this node."""
         return pool == self._pool or (self._policy.layout.pool_per_gpu and pool.startswith(f"{self._pool}-"))
@@ -63,7 +68,7 @@ class NodeDevices:
         if found is None or not self.is_own_pool(pool):
             return None
         kind = found.attributes["type"].string_value
-        return DeviceLocation(found.gpu_uuid, found.profile, found.start, found.vgpu or (kind if kind == VFIO else ""))
+        return DeviceLocation(found.pci, found.profile, found.start, found.vgpu or (kind if kind == VFIO else ""))
 
     def choose(self, node: NodeOffer) -> PublishedChoice:
         """Return what to publish now.

@@ -60,7 +60,7 @@ def _folders(targets: Iterable[DeviceTarget], inventory: Inventory) -> dict[str,
     """Return the folders of the devices for VMs that exist, by UUID."""
     wanted: dict[str, str] = {}
     for target in targets:
-        gpu = next((each for each in inventory.gpus if each.uuid == target.gpu.uuid), None)
+        gpu = next((each for each in inventory.gpus if each.pci == target.gpu.pci), None)
         if isinstance(target, VmTarget) and gpu is not None and target.uuid_in(gpu):
             wanted[target.uuid_in(gpu)] = _folder(target, gpu)
     return wanted

@@ -72,7 +72,7 @@ class VmGpu:
         self._own = own
         self._created = created
         devices = (device for claim in records.claims for device in claim.devices)
-        self._claimed = {device.uuid for device in devices if device.gpu == gpu.uuid and device.vm}
+        self._claimed = {device.uuid for device in devices if device.gpu == gpu.identity and device.vm}
 
     def desired(self, targets: Sequence[VmTarget]) -> DesiredGpu:
         """Return the GPU with the targets and everything that stays beside them. Raises BlockedError."""

@@ -79,8 +79,9 @@ def offered_devices(
 
 def _vm_gpu(inventory: Inventory, gpu: Gpu, common: Attributes, service: VmService, mode_changes: ModeChanges) -> Offer:
     """Return what a GPU offers VMs."""
-    if gpu.lost or not gpu.uuid:
-        why = "it has fallen off the bus" if gpu.lost else "another program passed it through, so its UUID is not known"
+    if gpu.lost or not (gpu.uuid or gpu.passthrough):
+        driver = (gpu.virtual.driver if gpu.virtual is not None else "") or "none"
+        why = "it has fallen off the bus" if gpu.lost else f"its driver is {driver}, not NVIDIA's or vfio-pci"
         return Offer(refusals=(f"GPU {gpu.pci} is not offered: {why}",))
     family = _family(inventory, gpu)
     served = served_types(inventory, gpu, service, mode_changes)

@@ -78,7 +78,7 @@ def vgpu_uuid(gpu: Gpu, device: str) -> str:
 
     It follows from the name, so a vGPU with such a UUID was created for a claim, whatever else is lost.
     """
-    return str(uuid.uuid5(NAMESPACE, f"{gpu.uuid or gpu.pci}/{device}"))
+    return str(uuid.uuid5(NAMESPACE, f"{gpu.identity}/{device}"))
 
 
 def is_own_vgpu(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> bool:
@@ -130,7 +130,7 @@ def _whole(gpu: Gpu, served: ServedTypes, common: Attributes, counters: VmCounte
     numbers = gpu.pci_device.removeprefix("0x").lower()  # device and vendor: 25b610de
     attributes = {
         "type": text("vfio"),
-        "uuid": text(gpu.uuid),
+        **({"uuid": text(gpu.uuid)} if gpu.uuid else {}),
         "deviceID": text(f"0x{numbers[:4]}"),
         "vendorID": text(f"0x{numbers[4:]}"),
     }

@@ -56,7 +56,7 @@ def find(inventory: Inventory, pool: str, device: str) -> DeviceLocation | None:
     gpu = next((each for each in inventory.gpus if each.index == int(index)), None)
     if gpu is None or pool != POOL:
         return None
-    return DeviceLocation(gpu.uuid, mig[1], int(mig[2])) if mig else DeviceLocation(gpu.uuid)
+    return DeviceLocation(gpu.pci, mig[1], int(mig[2])) if mig else DeviceLocation(gpu.pci)
 
 
 def claim(name: str, *devices: str, uid: str = "", shared: bool = False) -> AllocatedClaim:

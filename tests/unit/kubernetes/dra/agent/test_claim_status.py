@@ -23,8 +23,8 @@ MIG = RecordedDevice(("r",), POOL, "mig", "GPU-1", 19, "0:1", "MIG-1")
 WHOLE = RecordedDevice(("s",), POOL, "whole", "GPU-2", uuid="GPU-2")
 CLAIM = RecordedClaim("u1", "team", "train", "boot", (MIG, WHOLE))
 PART = SimpleNamespace(profile_id=19, placement="0:1", compute_instances=[SimpleNamespace(uuid="MIG-1")])
-FIRST = SimpleNamespace(uuid="GPU-1", lost=False, instances=[PART])
-SECOND = SimpleNamespace(uuid="GPU-2", lost=False, instances=[])
+FIRST = SimpleNamespace(identity="GPU-1", uuid="GPU-1", lost=False, instances=[PART])
+SECOND = SimpleNamespace(identity="GPU-2", uuid="GPU-2", lost=False, instances=[])
 
 
 def problems_with(*gpus: object, why: str | None = None, boot: str = "boot", **health: DeviceState) -> ClaimProblems:

@@ -33,9 +33,9 @@ def chosen(made: NodeDevices, *allocated: str) -> list[str]:
 def test_a_gpu_for_vms_is_published_and_found() -> None:
     made = devices("all=A2-8Q")
     assert chosen(made) == [f"{PREFIX}-a2-8q-0", f"{PREFIX}-a2-8q-1", f"{PREFIX}-vfio"]
-    uuid = node().gpus[0].uuid
-    assert made.find(node(), "n-aliquot", f"{PREFIX}-vfio") == DeviceLocation(uuid, vm="vfio")
-    assert made.find(node(), "n-aliquot", f"{PREFIX}-a2-8q-1") == DeviceLocation(uuid, vm="A2-8Q")
+    pci = node().gpus[0].pci
+    assert made.find(node(), "n-aliquot", f"{PREFIX}-vfio") == DeviceLocation(pci, vm="vfio")
+    assert made.find(node(), "n-aliquot", f"{PREFIX}-a2-8q-1") == DeviceLocation(pci, vm="A2-8Q")
     assert made.find(node(), "n-aliquot", "gpu-0") is None
     assert chosen(devices("")) == ["gpu-0"]
 

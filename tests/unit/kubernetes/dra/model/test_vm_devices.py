@@ -125,8 +125,24 @@ def test_a_gpu_that_is_passed_through_offers_the_same() -> None:
     unbound = msgspec.structs.replace(gpu, passthrough=True, minor=-1, index=-1, virtual=virtual)
     expected = offer(factory.node(gpu), sliced="A2-4Q").devices
     assert [each.name for each in offer(factory.node(unbound), sliced="A2-4Q").devices] == [e.name for e in expected]
-    unknown = msgspec.structs.replace(unbound, uuid="")
-    assert "its UUID is not known" in offer(factory.node(unknown)).refusals[0]
+
+
+def test_a_gpu_that_others_bound_is_offered_whole_and_one_of_another_driver_is_not() -> None:
+    gpu = factory.gpu("NVIDIA A2")
+    assert gpu.virtual is not None
+    virtual = msgspec.structs.replace(gpu.virtual, driver="vfio-pci", functions=(), framework="")
+    bound = msgspec.structs.replace(gpu, uuid="", passthrough=True, minor=-1, index=-1, virtual=virtual)
+    found = offer(factory.node(bound), sliced="A2-4Q")
+    assert [(each.attributes["type"].string_value, "uuid" in each.attributes) for each in found.devices] == [
+        ("vfio", False)
+    ]
+    assert f"aliquot passthrough disable {gpu.pci}" in found.refusals[0]
+    other = msgspec.structs.replace(
+        bound, passthrough=False, virtual=msgspec.structs.replace(virtual, driver="nouveau")
+    )
+    found = offer(factory.node(other), sliced="A2-4Q")
+    assert not found.devices
+    assert "its driver is nouveau" in found.refusals[0]
 
 
 def test_pods_get_nothing_of_a_gpu_that_serves_vms_and_vms_nothing_of_others() -> None:
