@@ -19,13 +19,21 @@ from aliquot.kubernetes.client.objects import ContainerStatus, Node, NodeStatus,
 from aliquot.kubernetes.client.server_version import ServerVersion
 from aliquot.kubernetes.dra.model.device_classes import device_classes, published_profiles
 from aliquot.kubernetes.dra.model.naming import DriverNaming
-from aliquot.kubernetes.dra.model.objects import DeviceClass, DeviceClassSpec, DeviceTaint, ResourceSlice
+from aliquot.kubernetes.dra.model.objects import (
+    DeviceAttribute,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceTaint,
+    ResourceSlice,
+    SliceDevice,
+)
 from aliquot.kubernetes.gpu.names import ALLOCATION_LABEL, DEPLOY_LABEL
 from unit.kubernetes.dra.model.nodes import NAMING
 from unit.kubernetes.dra.view.test_pools import POOL, claim, published
 
 SLICES = published()
 CLASSES = device_classes(NAMING, published_profiles(SLICES))
+FOR_VMS = SliceDevice("vm-0000-01-00-0-vfio", attributes={"type": DeviceAttribute(string_value="vfio")})
 LABELS = {ALLOCATION_LABEL: "dra", DEPLOY_LABEL: "true"}
 CURRENT = ServerVersion("1", "36", "v1.36.2")
 
@@ -232,6 +240,8 @@ def test_classes_are_compared_with_what_the_nodes_publish() -> None:
     assert by_check(class_findings(facts(slices=())))["CLASSES"].status == "note"
     ((message, step),) = problems(class_findings(facts(classes=())))
     assert (CLASSES[0].name in message, step) == (True, f"aliquot dra classes --dra-driver {NAMING.driver}")
+    vms = edited(0, devices=(*SLICES[0].spec.devices, FOR_VMS))
+    assert "vfio.gpu.nvidia.com" in by_check(class_findings(facts(slices=vms)))["CLASSES"].message
     some = by_check(class_findings(facts(classes=CLASSES[:-1])))["CLASSES"]
     assert (some.status, CLASSES[-1].name in some.message) == ("note", True)
     own = DriverNaming()

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from aliquot.cli.doctor.finding import DoctorFinding, Status, first_names
 from aliquot.cli.dra.check_facts import DraFacts, resource_was_dropped
-from aliquot.kubernetes.dra.model.device_classes import device_classes, preferred_class, published_profiles
+from aliquot.kubernetes.dra.model.device_classes import (
+    device_classes,
+    preferred_class,
+    published_profiles,
+    vm_classes,
+)
 from aliquot.kubernetes.dra.model.naming import OWN_DRIVER
 from aliquot.kubernetes.dra.model.objects import DeviceClass
 
@@ -29,11 +34,11 @@ def _compared(facts: DraFacts, classes: Sequence[DeviceClass]) -> Iterator[Docto
         return
     present = {each.name: each for each in classes}
     own = [each for slices in facts.own.values() for each in slices]
-    wanted = device_classes(facts.naming, published_profiles(own))
+    wanted = (*device_classes(facts.naming, published_profiles(own)), *vm_classes(facts.naming, own))
     missing = [each.name for each in wanted if each.name not in present]
     if missing:
         status: Status = "problem" if len(missing) == len(wanted) else "note"
-        message = f"missing, so pods cannot request them: {first_names(missing)}. Print the classes, then apply them"
+        message = f"missing, so that pods and VMs cannot request them: {first_names(missing)}. Print the classes, then apply them"
         yield DoctorFinding(CLASSES, "CLASSES", status, message, next_step=_print_command(facts))
     named = [(each, present[each.name]) for each in wanted if each.name in present and each.spec.extended_resource_name]
     without = [

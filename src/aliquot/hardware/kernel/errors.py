@@ -15,7 +15,7 @@ NVRM_CODES = (
 )
 """RM status codes as the driver prints them (open-gpu-kernel-modules); sysfs shows all of them as EIO."""
 
-CLIENTS = "nvidia-persistenced, dcgm and every other monitor of the GPU is a client too"
+CLIENTS = "nvidia-persistenced, dcgm, Aliquot's agent and every other monitor of the GPU is a client too"
 
 _MEANING = {
     errno.EBUSY: "it is in use",

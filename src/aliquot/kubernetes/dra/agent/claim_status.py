@@ -101,13 +101,15 @@ class ClaimStatusWriter:
 
     def _entry(self, device: RecordedDevice, problem: tuple[str, str] | None, previous: Entry | None) -> Entry:
         value = "True" if problem is None else "False"
-        reason, message = problem or ("Prepared", f"containers of the claim get {device.uuid}")
+        reason, message = problem or ("Prepared", _given(device))
         conditions = previous.get("conditions", ()) if previous is not None else ()
         same = (c["lastTransitionTime"] for c in conditions if (c["type"], c["status"]) == (READY, value))
         since = next(same, None) or rfc3339(self._clock())
         data = {"uuid": device.uuid, "gpuUUID": device.gpu}
         if device.placement:
             data["placement"] = device.placement
+        if device.function:
+            data["function"] = device.function
         condition = to_builtins(Condition(READY, value, reason, message[:MESSAGE_LIMIT], since))
         key = {"driver": self._driver, "pool": device.pool, "device": device.device}
         return key | {"conditions": [condition], "data": data}
@@ -133,3 +135,10 @@ class ClaimStatusWriter:
         except ApiError as error:
             return error.one_line
         return ""
+
+
+def _given(device: RecordedDevice) -> str:
+    """Return who gets a device, as a sentence."""
+    if device.vm:
+        return f"VMs of the claim get {device.vm} on {device.function or device.uuid}"
+    return f"containers of the claim get {device.uuid}"

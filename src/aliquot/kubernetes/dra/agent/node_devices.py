@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.foundation.logfmt import NewWarnings
+from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.dra.agent.claim_types import DeviceLocation
 from aliquot.kubernetes.dra.agent.loop import NodeOffer
 from aliquot.kubernetes.dra.model.device import DraDevice, ModeChanges
@@ -27,7 +29,7 @@ UNHEALTHY = "the driver reported an error of this GPU: see nvidia-smi and the ke
 class NodeDevices:
     """The devices of one node.
 
-    ``refusals`` has a sentence for each GPU that was not offered at the last choice, or only in part.
+    The log has a sentence for each GPU that is not offered, or only in part.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class NodeDevices:
         vms: VmPolicy | None = None,
     ) -> None:
         self.naming = naming
-        self.refusals: tuple[str, ...] = ()
+        self._refusals = NewWarnings(log)
         self._node = node
         self._pool = naming.pool(node)
         self._policy = policy
@@ -51,6 +53,11 @@ class NodeDevices:
     @property
     def layout(self) -> SliceLayout:
         return self._policy.layout
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """A sentence for each GPU that was not offered at the last choice, or only in part."""
+        return self._refusals.current
 
     @property
     def serves_vms(self) -> bool:
@@ -87,7 +94,7 @@ class NodeDevices:
             mode_changes=self._mode_changes,
             vms=self._vms.of(node.inventory),
         )
-        self.refusals = offer.refusals
+        self._refusals.update(offer.refusals)
         self._known = {device.name: device for device in offer.devices}
         self._sick = frozenset(_unhealthy_gpus(node))
         closed = self._sick | self._formerly_other(node, offer)

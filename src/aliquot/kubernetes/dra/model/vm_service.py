@@ -131,7 +131,8 @@ def served_types(inventory: Inventory, gpu: Gpu, service: VmService, mode_change
     if service.time_sliced:
         found = find_type(table, 0, service.time_sliced, gpu.product)
         if isinstance(found, RuleRefusal) or found.mig_backed:
-            why = found.message if isinstance(found, RuleRefusal) else "it is MIG-backed: name mig-backed instead"
+            unknown = f"{found.message} (see aliquot vgpu types {gpu.pci})" if isinstance(found, RuleRefusal) else ""
+            why = unknown or "it is MIG-backed: name mig-backed instead"
             refusals.append(f"GPU {gpu.pci} does not offer VMs {service.time_sliced}: {why}")
         elif possible(_sliced(gpu, found), found.short):
             sliced = found
@@ -191,7 +192,8 @@ def _refusal(node: Inventory, desired: DesiredGpu, mode_changes: ModeChanges) ->
     changes = any(isinstance(action, SetMode) for action in made.actions)
     resets = any(isinstance(action, Reset) for action in made.actions)
     if (changes and mode_changes == "never") or (resets and mode_changes != "any"):
-        return "MIG mode does not change"
+        how = "any" if resets else "without-reset"
+        return f"its MIG mode would have to change (allow it: --dra-mode-changes {how}, or dra.modeChanges of the chart)"
     return ""
 
 

@@ -119,6 +119,19 @@ def test_a_device_that_does_not_work_says_why_and_since_when(
     assert {condition(entry)[0] for entry in server.write().values()} == {"True"}
 
 
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        (RecordedDevice(("r",), POOL, "mig", "GPU-1", uuid="U", vm="A2-4Q", function="0000:08:00.4"), "0000:08:00.4"),
+        (RecordedDevice(("r",), POOL, "mig", "GPU-1", uuid="U", vm="T4-4Q"), "U"),
+    ],
+)
+def test_a_device_of_a_vm_is_named_as_the_vm_opens_it(device: RecordedDevice, words: str) -> None:
+    shown = Server().write(msgspec.structs.replace(CLAIM, devices=(device,)))["mig"]
+    assert shown["conditions"][0]["message"] == f"VMs of the claim get {device.vm} on {words}"
+    assert shown["data"].get("function", "") == device.function
+
+
 def test_a_released_claim_shows_nothing_of_ours() -> None:
     server = Server(FOREIGN)
     server.write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 import support.vgpufactory as factory
 from aliquot.core.model.inventory import Inventory
@@ -45,3 +46,11 @@ def test_nothing_is_free_beside_a_device_of_other_options() -> None:
     assert chosen(devices("all=A2-8Q"), "gpu-0") == []
     assert chosen(devices("all=A2-8Q"), f"{PREFIX}-a2-4q-0") == []
     assert chosen(devices(""), f"{PREFIX}-vfio") == []
+
+
+def test_the_log_says_once_what_a_gpu_does_not_offer(caplog: pytest.LogCaptureFixture) -> None:
+    made = devices("all=A2-9Q")
+    for _ in range(2):
+        assert chosen(made) == [f"{PREFIX}-vfio"]
+    assert [each.getMessage() for each in caplog.records if "A2-9Q" in each.getMessage()] == [made.refusals[0]]
+    assert made.refusals[0].startswith("GPU 0000:08:00.0 does not offer VMs A2-9Q: ")
