@@ -136,7 +136,8 @@ def _plan_unchanged_instances(
         return GpuPlan(unchanged=len(task.gpu.instances)), VgpuTarget((), tuple(present), ())
     profiles = {name: p.id for name, p in task.family.by_name.items()}
     profiles_by_id, mode = [(i.id, i.profile_id) for i in task.gpu.instances], instance_mode(task, goal)
-    switched = {i.id for i in task.gpu.instances if mode not in (None, bool(i.mixed_size))} | switched_instances(task, goal)
+    remixed = {i.id for i in task.gpu.instances if mode not in (None, bool(i.mixed_size))}
+    switched = remixed | switched_instances(task, goal)
     lost = tuple(h for h in present if h.placement in switched)
     policy = instance_policy(task.table, profiles_by_id, profiles, mixed=bool(mode))
     found = find_vgpu_target(policy, task.items, [h for h in present if h not in lost])
