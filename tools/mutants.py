@@ -195,8 +195,15 @@ MUTANTS = {
     "mixed-instance-place": Mutant(
         "rule: a vGPU in a GPU instance in mixed-size mode is where a new one would be",
         "core/planner/vgpu/mixed_instances.py",
-        "masks = [m for at, m in found if at == vgpu.inside] or [",
-        "masks = [",
+        "for at, mask in (known or [",
+        "for at, mask in ([",
+        MIXED_INSTANCES,
+    ),
+    "mixed-instance-fewest": Mutant(
+        "rule: the largest vGPU first decides the number of GPU instances in mixed-size mode",
+        "core/planner/vgpu/mixed_instances.py",
+        "            return number",
+        "            return enough",
         MIXED_INSTANCES,
     ),
     "mixed-instance-mode": Mutant(

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import cache
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
+from time import process_time
 
 import pytest
 
 import support.vgpufactory as factory
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.model.actions import Create, CreateVgpu, DestroyVgpu, SetMixedSize
-from aliquot.core.model.desired import Desired
-from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.desired import Desired, DesiredVgpu
+from aliquot.core.model.inventory import Gpu, Vgpu
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.semantics import step
 from aliquot.core.planner.verify import verify
-from aliquot.core.planner.vgpu.mixed_instances import fewest_instances
+from aliquot.core.planner.vgpu.matching import PresentVgpu, WantedVgpu
+from aliquot.core.planner.vgpu.mixed_instances import fewest_instances, instance_policy
+from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
+from support.selection import dice as dice_of
+from support.selection import samples
 from system.sim.vgpu_oracle import table
 
 PRO = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
@@ -74,6 +81,74 @@ def test_two_gpu_instances_hold_what_the_driver_reaches() -> None:
     sizes = (6, 8, 12, 24)
     mixes = [m for n in range(1, 9) for m in combinations_with_replacement(sizes, n) if sum(m) <= 48]
     assert {m for m in mixes if planned(QUARTER, m) <= 2} == reachable(QUARTER, 2, sizes) - {()}
+
+
+@pytest.mark.parametrize(
+    ("profile", "counts"),
+    [
+        (QUARTER, {6: 5, 4: 8, 3: 4, 2: 11}),
+        (QUARTER, {6: 8, 4: 5, 3: 6, 2: 5}),
+        (QUARTER, {12: 2, 8: 2, 6: 7, 4: 2, 3: 2}),
+        (HALF, {24: 1, 16: 3, 12: 2}),
+    ],
+)
+def test_a_tight_mix_is_decided_at_once(profile: int, counts: dict[int, int]) -> None:
+    begin = process_time()
+    mix = tuple(size for size, n in counts.items() for _ in range(n))
+    assert (sum(mix), planned(profile, mix) * max(rows(profile))) == (96, 96)
+    assert process_time() - begin < 2, "to try the orders of creation takes far longer"
+
+
+def test_what_stays_in_gpu_instances_is_the_most() -> None:
+    dice, lossy = dice_of("vGPUs that stay in GPU instances"), 0
+    types = {t.size_gib: t for t in factory.table(PRO).types if t.profile_id == QUARTER and t.short.endswith("Q")}
+    for _ in range(samples(150)):
+        present: list[tuple[int, int, int]] = []
+        for size, instance in ((dice.choice((6, 8, 12)), dice.randint(0, 1)) for _ in range(dice.randint(0, 4))):
+            at = dice.choice(range(0, 24, size))
+            present += [(size, instance, at)] * fits((size, instance, at), present)
+        wanted = tuple(sorted(dice.choice((6, 8, 12)) for _ in range(dice.randint(1, 5))))
+        vgpus = [
+            PresentVgpu(Vgpu(str(n), 0, "", placement=at), types[size], instance)
+            for n, (size, instance, at) in enumerate(present)
+        ]
+        vgpus = [h._replace(vgpu=factory.replace(h.vgpu, type_id=h.type.id or 0)) for h in vgpus if h.type]
+        items = [WantedVgpu(DesiredVgpu(types[size].id or 0, ""), types[size]) for size in wanted]
+        policy = instance_policy(factory.table(PRO), [(0, QUARTER), (1, QUARTER)], {}, mixed=True)
+        found = find_vgpu_target(policy, items, vgpus)
+        fewest = fewest_lost(present, wanted)
+        assert (None if found is None else found.cost[1]) == fewest, (present, wanted)
+        lossy += bool(fewest)
+    assert lossy
+
+
+def fits(vgpu: tuple[int, int, int], others: Sequence[tuple[int, int, int]]) -> bool:
+    size, instance, at = vgpu
+    return all(i != instance or at + size <= start or start + s <= at for s, i, start in others)
+
+
+def fewest_lost(present: Sequence[tuple[int, int, int]], wanted: tuple[int, ...]) -> int | None:
+    """Return how many vGPUs must go, by trying each set that stays and each order of creations. None if none works."""
+    for lost in range(len(present) + 1):
+        for stay in combinations(present, len(present) - lost):
+            missing = Counter(wanted)
+            missing.subtract(size for size, _, _ in stay)
+            if min(missing.values()) >= 0 and creatable(tuple(stay), tuple(sorted(missing.elements()))):
+                return lost
+    return None
+
+
+def creatable(there: tuple[tuple[int, int, int], ...], missing: tuple[int, ...]) -> bool:
+    if not missing:
+        return True
+    for size in set(missing):
+        every = ((size, instance, at) for instance in (0, 1) for at in range(0, 24, size))
+        free = next((each for each in every if fits(each, there)), None)
+        rest = list(missing)
+        rest.remove(size)
+        if free is not None and creatable((*there, free), tuple(rest)):
+            return True
+    return False
 
 
 def test_a_mix_saves_a_gpu_instance_per_size() -> None:

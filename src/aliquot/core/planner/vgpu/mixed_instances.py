@@ -2,19 +2,23 @@
 
 Source: NVML since R575 (``nvmlGpuInstanceSetVgpuHeterogeneousMode``), and open GPU kernel modules 595,
 ``kernel_vgpu_mgr.c``. The placements of a type divide its GPU instance, which is as large as its largest type. The
-driver takes the lowest GPU instance id with a free placement, and in it the first one.
+driver takes the lowest GPU instance id with a free placement, and in it the first one. So GPU instances in the order of
+their ids are one region, in which the driver acts as on a GPU in mixed-size mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import count
+
+import msgspec
 
 from aliquot.core.model.desired import DesiredVgpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
-from aliquot.core.planner.vgpu.matching import WantedVgpu
+from aliquot.core.planner.vgpu.matching import PresentVgpu, VgpuTarget, WantedVgpu
+from aliquot.core.planner.vgpu.mixed_size import find_mixed_size_target
 from aliquot.core.planner.vgpu.placement_policies import (
     MigBackedPolicy,
+    MixedSizePolicy,
     PlacedVgpu,
     PlacementPolicy,
     State,
@@ -22,73 +26,104 @@ from aliquot.core.planner.vgpu.placement_policies import (
     VgpuPlacement,
     profile_of,
 )
-from aliquot.core.planner.vgpu.placement_search import find_order
+
+MOST_GIB = 288
+"""No GPU has more memory. What needs more is refused, whatever the number of GPU instances."""
 
 
-class MixedInstancePolicy:
-    """Every GPU instance is in mixed-size mode. The state is the GiB that are taken in each, as bits."""
+class InstanceRegion(MixedSizePolicy):
+    """GPU instances in mixed-size mode as one region. The state is the GiB that are taken, as bits."""
 
     def __init__(self, table: VgpuTable, instances: Sequence[tuple[int, int]], profiles: Mapping[str, int]) -> None:
-        self.instances = tuple(sorted(instances))
+        super().__init__(table)
+        self._instances = sorted(instances)
         self._profiles = profiles
-        self._regions: dict[int | None, int] = {}
+        self._gib: dict[int | None, int] = {}
         for each in table.types:
             if each.mig_backed:
                 profile = profile_of(each, profiles)
-                self._regions[profile] = max(self._regions.get(profile, 0), each.size_gib)
+                self._gib[profile] = max(self._gib.get(profile, 0), each.size_gib)
+        self.starts: dict[int, int] = {}
+        """The first GiB of each GPU instance, by id."""
+        self.owners: dict[int, int] = {}
+        """The GPU instance of each GiB."""
+        for number, profile in self._instances:
+            self.starts[number] = len(self.owners)
+            self.owners |= dict.fromkeys(range(len(self.owners), len(self.owners) + self._gib.get(profile, 0)), number)
+        self.region = len(self.owners)
+
+    def gib(self, vgpu_type: VgpuType) -> int:
+        """Return the GiB of a GPU instance for a type."""
+        return self._gib[profile_of(vgpu_type, self._profiles)]
 
     def size(self, vgpu_type: VgpuType) -> int:
         """Return the GiB that a vGPU takes: its profile size, or its part of the instance if that is more."""
-        return max(-(-vgpu_type.fb_mib // 1024), self._region(vgpu_type) // vgpu_type.per_instance)
-
-    def _region(self, vgpu_type: VgpuType) -> int:
-        return self._regions[profile_of(vgpu_type, self._profiles)]
-
-    def masks(self, vgpu_type: VgpuType) -> list[tuple[int, int]]:
-        """Return (placement id, GiB that it covers as bits) in the order in which the driver tries them."""
-        covered, most = (1 << self.size(vgpu_type)) - 1, vgpu_type.per_instance
-        return [(at, covered << at) for at in (self._region(vgpu_type) * n // most for n in range(most))]
-
-    def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
-        """Return the state. A vGPU with an unknown placement in its instance is assumed at the first free one."""
-        taken = {number: 0 for number, _ in self.instances}
-        for vgpu in sorted(placed, key=lambda v: v.inside is None):
-            if vgpu.placement is None or vgpu.placement not in taken:
-                continue
-            before, found = taken[vgpu.placement], self.masks(vgpu.type)
-            masks = [m for at, m in found if at == vgpu.inside] or [m for _, m in found if not m & before]
-            taken[vgpu.placement] |= masks[0] if masks else 0
-        return tuple(taken.values())
-
-    def place(self, state: State, vgpu_type: VgpuType) -> tuple[State, VgpuPlacement] | None:
-        if not vgpu_type.mig_backed:
-            return None
-        profile, masks = profile_of(vgpu_type, self._profiles), self.masks(vgpu_type)
-        for n, ((number, having), taken) in enumerate(zip(self.instances, state, strict=True)):
-            free = next((m for _, m in masks if having == profile and not m & taken), None)
-            if free is not None:
-                return (*state[:n], taken | free, *state[n + 1 :]), number
-        return None
+        return max(-(-vgpu_type.fb_mib // 1024), self.gib(vgpu_type) // vgpu_type.per_instance)
 
     def kind(self, vgpu_type: VgpuType) -> Hashable:
         return profile_of(vgpu_type, self._profiles) or 0, -vgpu_type.fb_mib, vgpu_type.per_instance
 
-    def cannot_fit(self, state: State, remaining: Types) -> bool:
-        """Report whether a size lacks placements in instances of its profile, or all sizes together lack space."""
-        needed: dict[int | None, int] = {}
-        for vgpu_type, n in remaining:
-            profile = profile_of(vgpu_type, self._profiles)
-            needed[profile] = needed.get(profile, 0) + n * self.size(vgpu_type)
-            masks = self.masks(vgpu_type)
-            if sum(not m & taken for taken in self._taken(state, profile) for _, m in masks) < n:
-                return True
-        return any(
-            sum(self._regions[profile] - taken.bit_count() for taken in self._taken(state, profile)) < gib
-            for profile, gib in needed.items()
+    def places(self, vgpu_type: VgpuType) -> tuple[int, ...]:
+        if not vgpu_type.mig_backed:
+            return ()
+        profile, most = profile_of(vgpu_type, self._profiles), vgpu_type.per_instance
+        inside = [self.gib(vgpu_type) * n // most for n in range(most)]
+        return tuple(
+            self.starts[number] + at for number, having in self._instances if having == profile for at in inside
         )
 
-    def _taken(self, state: State, profile: int | None) -> list[int]:
-        return [t for t, (_, having) in zip(state, self.instances, strict=True) if having == profile]
+    def places_of(self, vgpus: Sequence[PlacedVgpu]) -> list[int | None]:
+        """Return the placements in the region of vGPUs in GPU instances. One with an unknown placement in its instance
+        is assumed at the first free one. None for those in no instance of the region.
+        """
+        taken = 0
+        out: list[int | None] = [None] * len(vgpus)
+        for n, vgpu in sorted(enumerate(vgpus), key=lambda pair: pair[1].inside is None):
+            start = None if vgpu.placement is None else self.starts.get(vgpu.placement)
+            if start is None:
+                continue
+            masks = [(at, m) for at, m in self.masks(vgpu.type) if self.owners[at] == vgpu.placement]
+            known = [(at, m) for at, m in masks if at - start == vgpu.inside]
+            for at, mask in (known or [(at, m) for at, m in masks if not m & taken])[:1]:
+                taken, out[n] = taken | mask, at
+        return out
+
+
+class MixedInstancePolicy:
+    """Every GPU instance is in mixed-size mode. The state is that of their region."""
+
+    def __init__(self, table: VgpuTable, instances: Sequence[tuple[int, int]], profiles: Mapping[str, int]) -> None:
+        self.region = InstanceRegion(table, instances, profiles)
+
+    def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
+        vgpus = list(placed)
+        places = self.region.places_of(vgpus)
+        known = [v._replace(placement=at) for v, at in zip(vgpus, places, strict=True) if at is not None]
+        return self.region.initial_state(known)
+
+    def place(self, state: State, vgpu_type: VgpuType) -> tuple[State, VgpuPlacement] | None:
+        found = self.region.place(state, vgpu_type)
+        return None if found is None or found[1] is None else (found[0], self.region.owners[found[1]])
+
+    def kind(self, vgpu_type: VgpuType) -> Hashable:
+        return self.region.kind(vgpu_type)
+
+    def cannot_fit(self, state: State, remaining: Types) -> bool:
+        return self.region.cannot_fit(state, remaining)
+
+    def find_target(self, items: Sequence[WantedVgpu], present: Sequence[PresentVgpu]) -> VgpuTarget | None:
+        """Return the target that destroys the fewest vGPUs, held ones last. None if the items can never be placed."""
+        typed = [PlacedVgpu(h.type, h.placement, h.vgpu.placement) for h in present if h.type is not None]
+        places = iter(self.region.places_of(typed))
+        flat = [h._replace(placement=None if h.type is None else next(places)) for h in present]
+        plain = [i._replace(request=msgspec.structs.replace(i.request, placement=None)) for i in items]
+        found = find_mixed_size_target(self.region, plain, flat)
+        if found is None:
+            return None
+        before = {h.vgpu.key: h for h in present}
+        retained, lost = (tuple(before[h.vgpu.key] for h in each) for each in (found.retained, found.to_destroy))
+        to_create = [(item, None if at is None else self.region.owners[at]) for item, at in found.to_create]
+        return VgpuTarget(retained, lost, tuple(to_create))
 
 
 def instance_policy(
@@ -100,14 +135,29 @@ def instance_policy(
 
 
 def fewest_instances(table: VgpuTable, types: Types, profiles: Mapping[str, int]) -> dict[int, int]:
-    """Return the fewest GPU instances in mixed-size mode that take MIG-backed vGPUs, by profile id."""
+    """Return the fewest GPU instances in mixed-size mode that take MIG-backed vGPUs, by profile id. The number may be
+    larger than the fewest if no GPU has so much memory.
+    """
     out: dict[int, int] = {}
     for profile in dict.fromkeys(profile_of(each, profiles) or 0 for each, _ in types):
         mine = [(each, n) for each, n in types if (profile_of(each, profiles) or 0) == profile]
-        items = [WantedVgpu(DesiredVgpu(each.id or 0, each.name), each) for each, n in mine for _ in range(n)]
-        for number in count(1):
-            policy = MixedInstancePolicy(table, [(n, profile) for n in range(number)], profiles)
-            if find_order(policy, policy.initial_state(()), items) is not None:
-                out[profile] = number
-                break
+        out[profile] = _fewest(table, mine, profile, profiles)
     return out
+
+
+def _fewest(table: VgpuTable, types: Types, profile: int, profiles: Mapping[str, int]) -> int:
+    items = [WantedVgpu(DesiredVgpu(each.id or 0, each.name), each) for each, n in types for _ in range(n)]
+    every = InstanceRegion(table, [(n, profile) for n in range(len(items))], profiles)
+    items.sort(key=lambda item: -every.size(item.type))
+    taken = 0
+    for item in items:  # the largest first, each at its first free placement: enough, and rarely too many
+        taken = every.place(taken, item.type)[0]  # type: ignore[index]
+    gib = every.gib(items[0].type)
+    least, enough = -(-sum(every.size(item.type) for item in items) // gib), -(-taken.bit_length() // gib)
+    for number in range(least, min(enough, MOST_GIB // gib + 1)):
+        if (
+            MixedInstancePolicy(table, [(n, profile) for n in range(number)], profiles).find_target(items, ())
+            is not None
+        ):
+            return number
+    return enough

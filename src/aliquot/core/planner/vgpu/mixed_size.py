@@ -110,7 +110,9 @@ class _Walk:
             self.by_kind.setdefault(policy.kind(item.type), []).append(item)
         self.kinds = sorted(self.by_kind, key=lambda k: -policy.size(self.by_kind[k][0].type))
         self.sizes = [policy.size(self.by_kind[k][0].type) for k in self.kinds]
-        self.places = [frozenset(self.by_kind[k][0].type.mixed) for k in self.kinds]
+        self.places = [frozenset(policy.places(self.by_kind[k][0].type)) for k in self.kinds]
+        self.after = [[sum(at >= n for at in places) for n in range(policy.region + 1)] for places in self.places]
+        """Number of placements from each GiB on, by size."""
         self.pinned = {i.request.placement: policy.kind(i.type) for i in items if i.request.placement is not None}
         self.watched = [k for k, kind in enumerate(self.kinds) if kind in self.pinned.values()]
         self.by_start: dict[int, list[PresentVgpu]] = {}
@@ -133,7 +135,7 @@ class _Walk:
             best = min(best, _sum(self.cost(step.state), step.lost))
             if best == (0, 0):
                 break
-        if state.at >= self.policy.table.region and not any(state.left):
+        if state.at >= self.policy.region and not any(state.left):
             best = 0, 0
         self._costs[state] = best
         return best
@@ -144,7 +146,7 @@ class _Walk:
         to_destroy: list[PresentVgpu] = list(self.unplaced)
         created: list[tuple[Hashable, int]] = []
         state = self.start
-        while state.at < self.policy.table.region:
+        while state.at < self.policy.region:
             goal = self.cost(state)
             for step in self.steps(state):
                 if _sum(self.cost(step.state), step.lost) == goal:
@@ -157,9 +159,11 @@ class _Walk:
 
     def steps(self, state: _State) -> Iterator[_Step]:
         """Yield the possible steps at this GiB: retain a vGPU, create one (largest first), or leave it free."""
-        region = self.policy.table.region
+        region = self.policy.region
         needed = sum(n * size for n, size in zip(state.left, self.sizes, strict=True))
         if state.at >= region or needed > region - state.at:
+            return
+        if any(n > after[state.at] for n, after in zip(state.left, self.after, strict=True)):
             return
         for each in self.by_start.get(state.at, ()):
             step = self._retain(state, each)

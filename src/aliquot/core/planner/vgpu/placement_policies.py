@@ -83,7 +83,9 @@ class MixedSizePolicy:
 
     def __init__(self, table: VgpuTable) -> None:
         self.table = table
-        self._masks: dict[tuple[tuple[int, ...], int], tuple[tuple[int, int], ...]] = {}
+        self.region = table.region
+        """GiB in which vGPUs are placed."""
+        self._masks: dict[Hashable, tuple[tuple[int, int], ...]] = {}
 
     def size(self, vgpu_type: VgpuType) -> int:
         """Return the GiB that a vGPU takes: its profile size, but 2 GiB count as 3 on boards of 96 GiB."""
@@ -92,11 +94,15 @@ class MixedSizePolicy:
 
     def masks(self, vgpu_type: VgpuType) -> tuple[tuple[int, int], ...]:
         """Return (placement id, GiB that it covers as bits) in the order in which the driver tries them."""
-        key = vgpu_type.mixed, vgpu_type.fb_mib
+        key = self.kind(vgpu_type)
         if key not in self._masks:
             covered = (1 << self.size(vgpu_type)) - 1
-            self._masks[key] = tuple((place, covered << place) for place in vgpu_type.mixed)
+            self._masks[key] = tuple((place, covered << place) for place in self.places(vgpu_type))
         return self._masks[key]
+
+    def places(self, vgpu_type: VgpuType) -> tuple[int, ...]:
+        """Return the placement ids of a type in the order in which the driver tries them."""
+        return vgpu_type.mixed
 
     def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
         """Return the state. A vGPU with an unknown placement is assumed at the first free one."""
@@ -122,7 +128,7 @@ class MixedSizePolicy:
         kinds = {self.kind(vgpu_type): vgpu_type for vgpu_type, _ in remaining}
         for vgpu_type, n in remaining:
             counts[self.kind(vgpu_type)] = counts.get(self.kind(vgpu_type), 0) + n
-        if sum(self.size(kinds[kind]) * n for kind, n in counts.items()) > self.table.region - state.bit_count():
+        if sum(self.size(kinds[kind]) * n for kind, n in counts.items()) > self.region - state.bit_count():
             return True
         return any(sum(not m & state for _, m in self.masks(kinds[k])) < n for k, n in counts.items())
 

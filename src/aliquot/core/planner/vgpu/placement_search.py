@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from aliquot.core.planner.vgpu.matching import MatchKey, PresentVgpu, VgpuMatches, VgpuTarget, WantedVgpu
+from aliquot.core.planner.vgpu.mixed_instances import MixedInstancePolicy
 from aliquot.core.planner.vgpu.mixed_size import find_mixed_size_target
 from aliquot.core.planner.vgpu.placement_policies import (
     MixedSizePolicy,
@@ -29,6 +30,8 @@ def find_vgpu_target(
     """
     if isinstance(policy, MixedSizePolicy):
         return find_mixed_size_target(policy, items, present)
+    if isinstance(policy, MixedInstancePolicy):
+        return policy.find_target(items, present)
     if find_order(policy, policy.initial_state(()), items) is None:
         return None
     matches = VgpuMatches(items, False, present)
