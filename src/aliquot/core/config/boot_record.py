@@ -14,7 +14,7 @@ import msgspec
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
-from aliquot.core.model.vgpu_scheduler import scheduler_of
+from aliquot.core.model.vgpu_scheduler import scheduler_of, without_slice
 from aliquot.core.planner.compute_grouping import same_instances
 from aliquot.core.planner.restore_point import mixed_size_of
 from aliquot.core.planner.vgpu.drift import meets
@@ -45,7 +45,7 @@ def merge_requests(
     """
     gpus = {gpu.pci: gpu for gpu in after.gpus}
     uuids = {gpu.pci: gpu.uuid for gpu in after.gpus}
-    rest = {_current_address(k, uuids): k for k in previous}
+    rest = {_current_address(k, uuids): _possible(k, after.driver) for k in previous}
     merged = []
     for desired_gpu in desired.gpus:
         old = rest.pop(desired_gpu.pci, None)
@@ -109,15 +109,28 @@ def replay(requests: Iterable[RecordedRequest], inventory: Inventory) -> tuple[D
     desired_gpus: list[DesiredGpu] = []
     failures: list[ResolutionFailure] = []
     names: set[str] = set()
-    for each in requests:
-        pci = _current_address(each, uuids)
+    notes: list[str] = []
+    for recorded in requests:
+        each, pci = _possible(recorded, inventory.driver), _current_address(recorded, uuids)
         if pci not in addresses or (each.uuid and uuids[pci] and uuids[pci] != each.uuid):
             text = f"GPU {each.desired.pci} ({each.uuid or 'no UUID'}) is no longer on this node: its request is kept"
             failures.append(ResolutionFailure("NO_SUCH_GPU", text, each.desired.pci, step="aliquot show"))
         else:
             desired_gpus.append(msgspec.structs.replace(_relocate(each.desired, pci), source=NAME, restoring=True))
             names.add(each.name)
-    return Desired(tuple(desired_gpus), name=names.pop() if len(names) == 1 else NAME), tuple(failures)
+            was, now = recorded.desired.scheduler, each.desired.scheduler
+            notes += [f"GPU {pci}: this driver cannot have the scheduler {was}: it gets {now}"] if was != now else []
+    name = names.pop() if len(names) == 1 else NAME
+    return Desired(tuple(desired_gpus), name, tuple(notes)), tuple(failures)
+
+
+def _possible(request: RecordedRequest, driver: str) -> RecordedRequest:
+    """Return a request with a scheduler that this driver can have: it may be newer than the one of that time."""
+    scheduler = request.desired.scheduler
+    if scheduler is None:
+        return request
+    desired = msgspec.structs.replace(request.desired, scheduler=without_slice(scheduler, driver))
+    return msgspec.structs.replace(request, desired=desired)
 
 
 def _relocate(desired_gpu: DesiredGpu, pci: str) -> DesiredGpu:

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from aliquot.core.model.driver_branches import numbers
 from aliquot.core.model.inventory import Gpu
 
 POLICIES = ("best-effort", "equal-share", "fixed-share")
@@ -93,7 +94,7 @@ def from_driver(policy: int, strict: int, time_slice_ns: int) -> str:
     """Return the scheduler that NVML reports. "" for a policy that this version does not know.
 
     The driver reports strictness and time slice only while a VM runs. With strict round robin the time slice is the
-    inverse of the frequency.
+    inverse of the frequency. The result is within the limits of requests, so that it can be requested.
     """
     if not 1 <= policy <= len(POLICIES):
         return ""
@@ -101,8 +102,12 @@ def from_driver(policy: int, strict: int, time_slice_ns: int) -> str:
     if name == DEFAULT or time_slice_ns <= 0:
         return name
     if strict == STRICT_OFF:
-        return str(VgpuScheduler(name, time_slice_ns))
-    return str(VgpuScheduler(name, frequency_hz=max(1, round(_SECOND_NS / time_slice_ns))))
+        return str(VgpuScheduler(name, min(MAX_SLICE_NS, max(MIN_SLICE_NS, time_slice_ns))))
+    return str(VgpuScheduler(name, frequency_hz=_frequency(time_slice_ns)))
+
+
+def _frequency(time_slice_ns: int) -> int:
+    return min(MAX_HZ, max(MIN_HZ, round(_SECOND_NS / time_slice_ns)))
 
 
 def to_driver(text: str) -> tuple[int, int, int, int]:
@@ -110,6 +115,16 @@ def to_driver(text: str) -> tuple[int, int, int, int]:
     found = parse_scheduler(text)
     strict = STRICT_OFF if found.time_slice_ns else STRICT_ON if found.frequency_hz else 0
     return found.number, strict, found.time_slice_ns, found.frequency_hz
+
+
+def without_slice(text: str, driver: str) -> str:
+    """Return a scheduler as a driver of this version can have it: where strict round robin cannot be turned off, with
+    the frequency nearest to its time slice.
+    """
+    found = parse_scheduler(text)
+    if not found.time_slice_ns or numbers(driver) < (ALWAYS_STRICT,):
+        return text
+    return str(VgpuScheduler(found.policy, frequency_hz=_frequency(found.time_slice_ns)))
 
 
 def policy_of(text: str) -> str:

@@ -28,6 +28,12 @@ def test_text_and_numbers_lead_back(state: VgpuScheduler) -> None:
     assert from_driver(policy, strict, time_slice or (1_000_000_000 // frequency if frequency else 0)) == text
 
 
+@given(st.integers(0, 4), st.integers(0, 2), st.integers(0, 1 << 40))
+def test_what_a_driver_reports_can_be_requested(policy: int, strict: int, time_slice: int) -> None:
+    found = from_driver(policy, strict, time_slice)
+    assert found == "" or normal_scheduler(found) == found
+
+
 def test_the_numbers_of_nvml() -> None:
     assert to_driver("best-effort") == (1, 0, 0, 0)
     assert to_driver("fixed-share,24ms") == (3, 1, 24_000_000, 0)

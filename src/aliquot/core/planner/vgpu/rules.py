@@ -8,18 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.driver_branches import FIRST_WITH, SET_INSTANCE_SCHEDULER, SET_SCHEDULER, lacks, numbers
+from aliquot.core.model.driver_branches import FIRST_WITH, SET_INSTANCE_SCHEDULER, SET_SCHEDULER, lacks
 from aliquot.core.model.inventory import GpuInstance
 from aliquot.core.model.plugin_parameters import CUDA_ONLY, CUDA_SERIES, as_switches
-from aliquot.core.model.vgpu_scheduler import (
-    ALWAYS_STRICT,
-    DEFAULT,
-    FIXED,
-    MAX_HZ,
-    MIN_HZ,
-    parse_scheduler,
-    policy_of,
-)
+from aliquot.core.model.vgpu_scheduler import ALWAYS_STRICT, DEFAULT, FIXED, policy_of, without_slice
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu.naming import counts_text
@@ -151,11 +143,10 @@ def scheduler_refusal(scheduler: str, driver: str, *, mig: bool, per_instance: b
         why = "MIG-backed vGPUs share no time: each has a GPU instance of its own. A scheduler needs MIG mode disabled"
     elif lacks(driver, call):
         why = f"driver {driver} cannot change the scheduler{of} while it runs: R{FIRST_WITH[call]} and later can"
-    elif (found := parse_scheduler(scheduler)).time_slice_ns and numbers(driver) >= (ALWAYS_STRICT,):
-        frequency = min(MAX_HZ, max(MIN_HZ, round(1_000_000_000 / found.time_slice_ns)))
+    elif (possible := without_slice(scheduler, driver)) != scheduler:
         why = (
             f"drivers of R{ALWAYS_STRICT} and later always keep strict round robin, which a time slice turns off: "
-            f"write {found.policy},{frequency}Hz"
+            f"write {possible}"
         )
     return RuleRefusal("SCHEDULER", why) if why else None
 

@@ -8,9 +8,10 @@ from aliquot.core.planner.vgpu.gpu_mode import Goal, Task
 
 def changes_scheduler(task: Task, goal: Goal, *, wiped: bool) -> bool:
     """Report whether the scheduler must be set. After a change of virtual functions or of MIG mode (``wiped``) it is
-    the driver's default. In MIG mode GPU instances have it one by one: ``switch_instances``.
+    the driver's default. In MIG mode GPU instances have it one by one: ``switch_instances``. One that the driver does not
+    report is no difference that vGPUs would be destroyed for.
     """
-    if goal.mig:
+    if goal.mig or (not (wiped or task.virtual.scheduler) and task.gpu.vgpus):
         return False
     remains = DEFAULT if wiped else task.virtual.scheduler
     return bool(goal.scheduler) and not meets(remains, goal.scheduler)

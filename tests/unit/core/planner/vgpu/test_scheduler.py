@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import support.vgpufactory as factory
+from aliquot.core.config.boot_record import RecordedRequest, merge_requests, replay
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetScheduler
 from aliquot.core.model.desired import Desired, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, Holder
@@ -167,3 +168,29 @@ def test_drivers_that_cannot(driver: str, scheduler: str, words: str) -> None:
     got = plan(node, Desired(gpus=(replace(BARE, vgpus=(), scheduler=scheduler),), name="x"))
     assert [b.rule for b in got.blockers] == (["SCHEDULER"] if words else [])
     assert words in "".join(b.message for b in got.blockers)
+
+
+def test_idle_vgpus_stay_where_the_driver_does_not_report_a_scheduler() -> None:
+    of = host(A2, "", "4Q")
+    assert requested(of, "equal-share", "4Q").actions == (), "as verify, which sees no difference"
+    assert kinds(requested(host(A2, ""), "equal-share")) == [SetScheduler]
+
+
+def test_a_newer_driver_restores_the_nearest_scheduler() -> None:
+    of = host(A2, "best-effort")
+    node = replace(factory.node(of), driver="595.45.04")
+    wanted = replace(BARE, functions=True, vgpus=factory.vgpus(A2, {"4Q": 1}), scheduler="equal-share,2ms")
+    recorded = RecordedRequest(wanted, of.uuid)
+    desired, failures = replay([recorded], node)
+    got = plan(node, desired)
+    assert (failures, got.blockers, kinds(got)) == ((), (), [SetScheduler, CreateVgpu])
+    assert [n for n in got.notes if "equal-share,2ms" in n and "equal-share,500Hz" in n]
+    after = node
+    for action in got.actions:
+        after = step(after, action)
+    assert verify(after, desired) == ()
+    unrelated = Desired((replace(BARE, vgpus=wanted.vgpus),), "later")
+    (kept,) = merge_requests([recorded], unrelated, after)
+    assert kept.desired.scheduler == "equal-share,500Hz"
+    same, _ = replay([recorded], replace(node, driver="580.105.06"))
+    assert (same.gpus[0].scheduler, same.notes) == ("equal-share,2ms", ())
