@@ -20,6 +20,7 @@ VGPU_TESTS = ("tests/laws/oracle/test_vgpu_planner.py", "tests/laws/property/tes
 MIXED_INSTANCES = ("tests/laws/oracle/test_mixed_instances.py",)
 PARAMETERS = ("tests/unit/core/planner/vgpu/test_parameters.py",)
 SCHEDULER = ("tests/unit/core/planner/vgpu/test_scheduler.py",)
+INSTANCE_SCHEDULER = ("tests/unit/core/planner/vgpu/test_instance_scheduler.py",)
 HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtual_machines/kubevirt"
 _UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
@@ -533,9 +534,44 @@ MUTANTS = {
     "scheduler-back": Mutant(
         "scheduler: the way back of a change forgets it",
         "core/planner/restore_point.py",
-        "scheduler=virtual.scheduler or None",
+        "scheduler=scheduler_of(gpu) or None",
         "scheduler=None",
         SCHEDULER,
+    ),
+    "scheduler-inside-held": Mutant(
+        "scheduler: a VM in one GPU instance holds up the scheduler of the others",
+        "core/planner/vgpu/mig_backed_search.py",
+        "stays = (set(ids.values()) & as_wanted) - self.switched",
+        "stays = set() if self.switched else set(ids.values()) & as_wanted",
+        INSTANCE_SCHEDULER,
+    ),
+    "scheduler-inside-new": Mutant(
+        "scheduler: GPU instances that are created keep the driver's default",
+        "core/planner/vgpu/instance_scheduler.py",
+        "made = any(isinstance(a, Create) and a.profile_id in shared for a in new)",
+        "made = False",
+        INSTANCE_SCHEDULER,
+    ),
+    "scheduler-inside-order": Mutant(
+        "scheduler: mixed-size mode of a GPU instance is enabled before fixed share ends",
+        "core/planner/vgpu/actions.py",
+        "return scheduler + mixed if mode else mixed + scheduler",
+        "return mixed + scheduler if mode else scheduler + mixed",
+        INSTANCE_SCHEDULER,
+    ),
+    "scheduler-inside-place": Mutant(
+        "scheduler: vGPUs of a GPU instance that are created again for it move to the first free functions",
+        "core/planner/vgpu/gpu_plan.py",
+        "inside = frozenset() if transition.wipes else transition.switched",
+        "inside = frozenset[int]()",
+        INSTANCE_SCHEDULER,
+    ),
+    "scheduler-inside-unseen": Mutant(
+        "scheduler: one of a GPU instance is requested where it cannot be seen",
+        "core/planner/vgpu/gpu_mode.py",
+        "refusal = rules.unseen_scheduler(unseen_instance(task.gpu, shared))",
+        "refusal = None",
+        INSTANCE_SCHEDULER,
     ),
     "scheduler-strict": Mutant(
         "scheduler: a time slice is requested of drivers that have none",
@@ -547,7 +583,7 @@ MUTANTS = {
     "scheduler-boot": Mutant(
         "scheduler: a boot restores one that the GPU no longer had",
         "core/config/boot_record.py",
-        "previous.scheduler is not None and meets_scheduler(virtual.scheduler, previous.scheduler)",
+        "previous.scheduler is not None and meets_scheduler(scheduler_of(gpu), previous.scheduler)",
         "previous.scheduler is not None",
         ("tests/unit/core/config/test_record.py",),
     ),

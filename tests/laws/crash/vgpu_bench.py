@@ -34,7 +34,14 @@ MIXED = Environment(
     "{DC-1-12Q: 1, DC-1-6Q: 2}, mixed-size: true",
     held=False,
 )
-ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED, SCHEDULED, MIXED)
+SCHEDULED_INSIDE = Environment(
+    "another scheduler of GPU instances",
+    "rtx-pro-6000-blackwell-server-edition:vfio",
+    "DC-1-12Q*2",
+    "{DC-1-12Q: 4}, scheduler: 'equal-share,2ms'",
+    held=False,
+)
+ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED, SCHEDULED, MIXED, SCHEDULED_INSIDE)
 
 
 class Host(Machine):
@@ -75,7 +82,7 @@ class Host(Machine):
         for gpu in self.node.show()["gpus"]:
             modes = gpu["mixed"] or False, tuple(gpu["scheduler"])
             found.append((gpu["pci"], gpu["functions"], *modes, gpu["driver"]))
-            found += sorted((i["id"], i["mixed"]) for i in gpu["instances"])
+            found += sorted((i["id"], i["mixed"], tuple(i["scheduler"] or ())) for i in gpu["instances"])
             found += sorted(_key(v) for v in gpu["vgpus"])
         return found
 

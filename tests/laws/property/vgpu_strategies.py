@@ -27,6 +27,7 @@ PRODUCTS = (
     "NVIDIA H100 PCIe",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 )
+SCHEDULERS = ("best-effort", "equal-share", "equal-share,2ms", "fixed-share,480Hz")
 
 
 def after(inventory: Inventory, desired: Desired) -> Inventory:
@@ -49,7 +50,9 @@ def vgpu_request(gpu: Gpu, dice: random.Random) -> DesiredGpu:
     counts: dict[str, int] = {}
     for each in chosen:
         counts[each.short] = counts.get(each.short, 0) + 1
-    return factory.share(gpu, factory.vgpus(gpu.product, counts), mixed)
+    found = factory.share(gpu, factory.vgpus(gpu.product, counts), mixed)
+    scheduled = not first.mig_backed or any(t.per_instance > 1 for t in table.types)
+    return replace(found, scheduler=dice.choice(SCHEDULERS)) if scheduled and dice.random() < 0.3 else found
 
 
 def mig_request(gpu: Gpu, dice: random.Random) -> DesiredGpu:

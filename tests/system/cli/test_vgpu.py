@@ -465,3 +465,34 @@ def test_the_scheduler_of_a_file_is_verified_undone_and_restored_by_a_boot(
     assert run("verify", "-f", "x.yaml").code == 30
     assert run("restore", "--boot").code == 0
     assert run("verify", "-f", "x.yaml").code == 0
+
+
+def test_the_scheduler_of_gpu_instances_is_shown_undone_and_restored_by_a_boot(host: Host, run: Run) -> None:
+    sim = host("rtx-pro-6000-blackwell-server-edition:vfio")
+    with open("x.yaml", "w") as file:
+        file.write(
+            "version: aliquot/v1\nconfigs:\n  x: [{gpus: all, vgpu: {DC-1-12Q: 4}, scheduler: 'equal-share,2ms'}]\n"
+        )
+    assert run("apply", "--gpu", "0", "--vgpu", "DC-1-12Q*2").code == 0
+    before = gpu(sim)["vgpus"]
+    sim.node._control("fault", kind="fail", call="GpuInstanceSetVgpuSchedulerState", code=3, calls=1)
+    assert run("apply", "-f", "x.yaml").code != 0
+    assert gpu(sim)["vgpus"] == before
+    assert run("verify", "--gpu", "0", "--vgpu", "DC-1-12Q*2").code == 0
+    assert run("apply", "-f", "x.yaml").code == 0
+    assert [v for v in gpu(sim)["vgpus"] if v in before] == before, "created again as they were"
+    assert run("apply", "-f", "x.yaml").out.startswith("nothing to do"), "the record knows the time slice"
+    assert "scheduler equal-share,2ms" in run("vgpu", "list").out
+    assert "scheduler: 'equal-share,2ms'" in run("export", "--native").out
+    instances = msgspec.json.decode(run("show", "-o", "json").out)["gpus"][0]["instances"]
+    assert [i["scheduler"] for i in instances] == ["equal-share,2ms"] * 2
+    (one, two) = (i["id"] for i in instances)
+    sim.node._control("vm-start", name="win10", devices=[gpu(sim)["vgpus"][0]["function"]])
+    held = run("plan", "--gpu", "0", "--vgpu", "none")
+    assert (held.code, "win10" in held.out + held.err) == (20, True), held
+    sim.node._control("vm-stop", name="win10")
+    assert run("sim", "reboot").code == 0
+    assert run("verify", "-f", "x.yaml").code == 30
+    assert run("restore", "--boot").code == 0
+    assert run("verify", "-f", "x.yaml").code == 0
+    assert one != two

@@ -65,7 +65,10 @@ def test_it_is_set_after_the_gpu_instances_and_before_their_vgpus() -> None:
 
 
 def test_idle_vgpus_are_created_again_as_they_were() -> None:
-    of = host(ONE)
+    empty = factory.gpu(RTX, mig=True)
+    (first,) = requested(empty, ONE, None).desired.gpus
+    on = tuple(replace(v, function=factory.address(n)) for v, n in zip(first.vgpus or (), (5, 7), strict=True))
+    of = done(empty, asked(empty, replace(first, vgpus=on)))
     got = requested(of, ONE, "fixed-share")
     assert kinds(got) == [DestroyVgpu, DestroyVgpu, SetScheduler, CreateVgpu, CreateVgpu]
     assert got.actions[0].reason == "the scheduler changes only without vGPUs"

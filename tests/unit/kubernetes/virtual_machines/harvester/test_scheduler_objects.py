@@ -11,6 +11,7 @@ from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, messa
 PCI, NAME = "0000:08:00.0", "n-000008000"
 FIRST, SECOND = "0000:08:00.4", "0000:08:00.5"
 SCHEDULER = "aliquot.dev/scheduler"
+TYPE = "NVIDIA RTX Pro 6000 Blackwell DC-1-12Q"
 
 
 def scheduler(one: One) -> str:
@@ -73,3 +74,29 @@ def test_a_partitioned_gpu_has_none_and_is_partitioned_nevertheless(tmp_path: Pa
     assert one.node.whole.read().gpus[0].mig.enabled
     assert ready(one.device(PCI)) == ("False", "Scheduler")
     assert "MIG mode disabled" in message(one.device(PCI))
+
+
+def test_gpu_instances_that_share_vgpus_have_it_one_by_one(tmp_path: Path) -> None:
+    one = One("rtx-pro-6000-blackwell-server-edition:vfio", tmp_path, "n", PCI).settle()
+    one.kubectl("SRIOVGPUDevice", NAME, enabled=True)
+    one.mark("SRIOVGPUDevice", NAME, SCHEDULER, "equal-share,2ms")
+    assert ready(one.device(PCI)) == ("True", "Enabled"), "before the first GPU instance"
+    counts = [{**p, "requested": 2 if p["id"] == 47 else 0} for p in one.mig(PCI)["spec"]["profileSpec"]]
+    one.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=counts)
+    assert inside(one) == ["equal-share,2ms"] * 2
+    function = one.node.whole.read().gpus[0].virtual
+    assert function is not None
+    with_vgpu(one, function.addresses[0], TYPE)
+    one.start_vm(function.addresses[0])
+    one.mark("SRIOVGPUDevice", NAME, SCHEDULER, "fixed-share")
+    assert (inside(one), ready(one.device(PCI))) == (["equal-share,2ms"] * 2, ("False", "Held"))
+    one.stop_vm()
+    assert inside(one.settle()) == ["fixed-share"] * 2
+    one.reboot().settle()
+    assert (inside(one), ready(one.device(PCI))) == (["fixed-share"] * 2, ("True", "Enabled"))
+    assert list(one.live()) == [function.addresses[0]]
+
+
+def inside(one: One) -> list[object]:
+    """Return the schedulers of the GPU instances."""
+    return [i.scheduler for i in one.node.whole.read().gpus[0].instances]
