@@ -16,6 +16,7 @@ from aliquot.cli.watch.snapshot import WatchSnapshot
 from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.vgpu_checks import DRIVER
+from aliquot.core.model.vgpu_scheduler import scheduler_of
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
@@ -143,7 +144,7 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
         "functions": len(virtual.functions) if virtual else 0,
         "functions_possible": virtual.total if virtual else 0,
         "mixed": virtual.mixed_size if virtual else None,
-        "scheduler": virtual.scheduler if virtual else "",
+        "scheduler": scheduler_of(gpu),
         "vgpus": gpu.vgpus,
         "remembered": virtual.recorded_vgpus if virtual else (),
     }

@@ -63,6 +63,8 @@ def _instances(old: Sequence[GpuInstance], new: Sequence[GpuInstance]) -> Iterat
         if known is None:
             yield f"created {_name(each)}" + (f", {_holders_text(each.holders)}" if each.holders else "")
             continue
+        if known.scheduler and each.scheduler and known.scheduler != each.scheduler:
+            yield f"{_name(each)} has scheduler {each.scheduler}"
         yield from _compute(known.compute_instances, each.compute_instances, _name(each))
         if (known.held, _all_holders(known)) != (each.held, _all_holders(each)):
             yield f"{_name(each)} {_holders_text(_all_holders(each), each.held)}"

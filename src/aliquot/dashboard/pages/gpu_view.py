@@ -6,7 +6,7 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Drift
-from aliquot.core.model.vgpu_scheduler import DEFAULT
+from aliquot.core.model.vgpu_scheduler import DEFAULT, scheduler_of
 from aliquot.core.planner.fragmentation import Fragmentation, ProfileCapacity, find_fragmentation
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
@@ -98,8 +98,8 @@ def facts(gpu: Gpu) -> tuple[str, ...]:
         out.append(words.number(len(virtual.functions), "virtual function"))
     if virtual and virtual.mixed_size:
         out.append("mixed-size mode")
-    if virtual and virtual.scheduler not in ("", DEFAULT):
-        out.append(f"scheduler {virtual.scheduler}")
+    if (scheduler := scheduler_of(gpu)) not in ("", DEFAULT):
+        out.append(f"scheduler {scheduler}")
     return tuple(out)
 
 

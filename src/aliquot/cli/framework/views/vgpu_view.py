@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aliquot.cli.framework.views import vgpu_drawing as vgpu_drawings
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
-from aliquot.core.model.vgpu_scheduler import DEFAULT
+from aliquot.core.model.vgpu_scheduler import DEFAULT, scheduler_of
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
@@ -25,7 +25,7 @@ def fact(gpu: Gpu, inventory: Inventory) -> str:
     parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
     parts += [f"framework {virtual.framework}"] if virtual.framework else []
     parts += ["mixed-size mode"] if virtual.mixed_size else []
-    parts += [f"scheduler {virtual.scheduler}"] if virtual.scheduler not in ("", DEFAULT) else []
+    parts += [f"scheduler {scheduler_of(gpu)}"] if scheduler_of(gpu) not in ("", DEFAULT) else []
     return ", ".join(parts)
 
 
@@ -119,7 +119,9 @@ def _where(gpu: Gpu, vgpu: Vgpu) -> str:
     if vgpu.gpu_instance is not None:
         instance = gpu.instance(vgpu.gpu_instance)
         place = f"instance {vgpu.gpu_instance}" + (f" ({instance.profile})" if instance else "")
-        return ", ".join(filter(None, (place, vgpu.parameters)))
+        # One that all GPU instances have is a fact of the GPU.
+        own = f"scheduler {instance.scheduler}" if instance and instance.scheduler and not scheduler_of(gpu) else ""
+        return ", ".join(filter(None, (place, own, vgpu.parameters)))
     place = f"place {vgpu.placement}" if vgpu.placement is not None else ""
     return ", ".join(filter(None, (place, vgpu.parameters)))
 

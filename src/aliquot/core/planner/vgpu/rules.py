@@ -152,7 +152,7 @@ def scheduler_refusal(scheduler: str, driver: str, *, mig: bool, per_instance: b
 
 
 def unseen_scheduler(instance: GpuInstance | None) -> RuleRefusal | None:
-    """Refuse to set a scheduler that cannot be read back. None if there is no such GPU instance."""
+    """Refuse to set a scheduler that cannot be read back. None without such a GPU instance."""
     if instance is None:
         return None
     name = f"GPU instance {instance.id} ({instance.profile})"
