@@ -545,6 +545,13 @@ MUTANTS = {
         "stays = set() if self.switched else set(ids.values()) & as_wanted",
         INSTANCE_SCHEDULER,
     ),
+    "scheduler-inside-later": Mutant(
+        "scheduler: one of a GPU instance that a VM uses is not set once the VM ended",
+        "core/planner/vgpu/instance_scheduler.py",
+        "held = {v.gpu_instance for v in gpu.vgpus if v.held and desired_gpu.spares_held}",
+        "held = {v.gpu_instance for v in gpu.vgpus if desired_gpu.spares_held}",
+        INSTANCE_SCHEDULER,
+    ),
     "scheduler-inside-new": Mutant(
         "scheduler: GPU instances that are created keep the driver's default",
         "core/planner/vgpu/instance_scheduler.py",

@@ -90,8 +90,11 @@ def test_each_gpu_instance_has_its_own(bench: Start, kind: str) -> None:
         assert inside(node.open()) == inside(node.backend), "another process reads them, too"
     one = make(node, found, "DC-1-12Q", 0)
     assert one.gpu_instance == min(made)
+    node.backend.set_scheduler(found.pci, "equal-share")
+    assert inside(node.backend) == ["fixed-share,480Hz", "equal-share"], "one with a vGPU is left as it is"
     with pytest.raises(HardwareError):
-        node.backend.set_scheduler(found.pci, "equal-share")
+        node.backend.nvml.set_instance_scheduler(found.pci, min(made), "equal-share")
+    node.backend.set_scheduler(found.pci, "fixed-share,480Hz")
     node.control("vm-start", name="win10", devices=[one.function])
     assert inside(node.backend) == ["fixed-share,480Hz"] * 2, "the driver reports one of them while its VM runs"
     node.backend.destroy_gpu_instance(found.pci, max(made))

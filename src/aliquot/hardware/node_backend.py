@@ -162,13 +162,15 @@ class NodeBackend(Generic[D]):
         self.nvml.set_mixed_size(pci, on)
 
     def set_scheduler(self, pci: str, scheduler: str) -> None:
-        gpu = self._with_scheduler(self.nvml.read_gpu(pci))
+        gpu = self.nvml.read_gpu(pci)
         if not gpu.mig.enabled:
             self.nvml.set_scheduler(pci, scheduler)
             self.kernel.record_scheduler(gpu.uuid, scheduler)
             return
+        gpu = self.read_gpu(pci)
         seen = any(isinstance(i.scheduler, str) for i in gpu.instances)
-        for instance in instances_to_switch(gpu, scheduler) if seen else [i.id for i in gpu.instances]:
+        switched = instances_to_switch(gpu, scheduler) if seen else {i.id for i in gpu.instances}
+        for instance in sorted(switched - {v.gpu_instance for v in gpu.vgpus}):
             self.nvml.set_instance_scheduler(pci, instance, scheduler)
             self.kernel.record_scheduler(gpu.uuid, scheduler, instance)
 

@@ -64,7 +64,7 @@ class GpuDriver(Protocol):
 
     def set_scheduler(self, pci: str, scheduler: str) -> None:
         """Set the scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. The driver refuses it while vGPUs
-        exist.
+        exist. In MIG mode it is set on each GPU instance that has another one and no vGPU.
         """
         ...
 

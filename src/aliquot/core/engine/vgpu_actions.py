@@ -10,7 +10,6 @@ from aliquot.core.engine.journal_step import step_of
 from aliquot.core.engine.run import Run
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough, SetScheduler
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
-from aliquot.core.model.vgpu_scheduler import instances_to_switch
 from aliquot.errors import InUseError
 
 VirtualAction = SetFunctions | SetMixedSize | SetScheduler | CreateVgpu | DestroyVgpu | SetPassthrough
@@ -28,7 +27,8 @@ def execute(run: Run, action: VirtualAction) -> None:
             ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(_switched(gpu, action.on)))
             run.call(action.gpu, step_of(action), lambda: backend.set_mixed_size(action.gpu, action.on))
         case SetScheduler():
-            ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(_rescheduled(gpu, action.scheduler)))
+            # In MIG mode GPU instances with vGPUs are left as they are.
+            ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(() if gpu.mig.enabled else gpu.vgpus))
             run.call(action.gpu, step_of(action), lambda: backend.set_scheduler(action.gpu, action.scheduler))
         case CreateVgpu():
             run.call(action.gpu, step_of(action), lambda: _create(run, action))
@@ -47,14 +47,6 @@ def _switched(gpu: Gpu, on: bool) -> Sequence[Vgpu]:
     """Return the vGPUs whose mixed-size mode changes: in MIG mode not those in a GPU instance that has it already."""
     as_wanted = {i.id for i in gpu.instances if i.mixed_size == on}
     return [v for v in gpu.vgpus if v.gpu_instance is None or v.gpu_instance not in as_wanted]
-
-
-def _rescheduled(gpu: Gpu, scheduler: str) -> Sequence[Vgpu]:
-    """Return the vGPUs whose scheduler changes: in MIG mode those in a GPU instance that has another one."""
-    if not gpu.mig.enabled:
-        return gpu.vgpus
-    switched = instances_to_switch(gpu, scheduler)
-    return [v for v in gpu.vgpus if switched and v.gpu_instance in {None, *switched}]
 
 
 def _create(run: Run, action: CreateVgpu) -> None:

@@ -92,7 +92,7 @@ class SetMixedSize(_Action, frozen=True, tag="set-mixed-size"):
 class SetScheduler(_Action, frozen=True, tag="set-scheduler"):
     """Set the scheduler of time-sliced vGPUs, for those that are created later. Possible only without vGPUs.
 
-    In MIG mode it is set on each GPU instance that has another one.
+    In MIG mode it is set on each GPU instance that has another one and no vGPU.
     """
 
     scheduler: str

@@ -89,6 +89,8 @@ class DesiredGpu(msgspec.Struct, frozen=True):
     """The virtual functions that should be bound to vfio-pci. None leaves them unchanged."""
     scheduler: str | None = None
     """The scheduler of time-sliced vGPUs, as ``vgpu_scheduler`` writes it. None leaves it unchanged."""
+    spares_held: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether GPU instances of which a VM has a vGPU keep their scheduler for now, instead of blocking the request."""
     restoring: bool = False
     """The request restores a previous state: rules that refuse only new things do not apply."""
 

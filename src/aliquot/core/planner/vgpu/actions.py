@@ -25,7 +25,7 @@ from aliquot.core.planner.vgpu import blockers as blocking
 from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import FunctionAssignment
 from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, instance_mode, mixed_now, worth_proposing
-from aliquot.core.planner.vgpu.instance_scheduler import changes_instances, sharing_profiles
+from aliquot.core.planner.vgpu.instance_scheduler import changes_new, sharing_profiles
 from aliquot.core.planner.vgpu.matching import PresentVgpu
 from aliquot.core.planner.vgpu.placement_policies import Types
 from aliquot.core.planner.vgpu.scheduler import changes_scheduler, switched_instances
@@ -179,7 +179,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
 
     def _instance_scheduler(self, stay: frozenset[int], new: Sequence[Action]) -> list[Action]:
         shared = sharing_profiles(self.task.table, self.task.family)
-        if not changes_instances(self.task.gpu, stay, new, shared, self.goal.scheduler):
+        if not self.switched & stay and not changes_new(new, shared, self.goal.scheduler):
             return []
         return [SetScheduler(gpu=self.pci, scheduler=self.goal.scheduler, reason=self._scheduler_reason())]
 

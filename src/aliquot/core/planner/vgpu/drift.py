@@ -12,6 +12,7 @@ from aliquot.core.model.plan import Drift
 from aliquot.core.model.vgpu_scheduler import instances_to_switch
 from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
 from aliquot.core.planner.restore_point import VFIO
+from aliquot.core.planner.vgpu.instance_scheduler import spared_instances
 from aliquot.core.planner.vgpu.naming import counts_text
 
 
@@ -61,7 +62,7 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
         text = f"its virtual functions are {have}, but should be {want}"
         out.append(Drift.on(gpu.pci, "functions", text, want, have))
     out += _mixed_size_drift(gpu, virtual, desired_gpu.mixed_size)
-    out += _scheduler_drift(gpu, virtual, desired_gpu.scheduler or "")
+    out += _scheduler_drift(gpu, virtual, desired_gpu)
     if desired_gpu.vfio_bound is not None:
         out += _binding_drift(gpu, virtual, set(desired_gpu.vfio_bound))
     if desired_gpu.vgpus is not None:
@@ -86,13 +87,14 @@ def _mixed_size_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: bool | None)
     return [Drift.on(gpu.pci, "mixed-size", f"mixed-size mode {state}, but should be {want}", want, have)]
 
 
-def _scheduler_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: str) -> list[Drift]:
+def _scheduler_drift(gpu: Gpu, virtual: GpuVirtualization, desired_gpu: DesiredGpu) -> list[Drift]:
     """Compare the scheduler of the GPU, or of each GPU instance that has one."""
     out: list[Drift] = []
+    wanted = desired_gpu.scheduler or ""
     if wanted and virtual.scheduler and not meets_scheduler(virtual.scheduler, wanted):
         text = f"its scheduler is {virtual.scheduler}, but should be {wanted}"
         out.append(Drift.on(gpu.pci, "scheduler", text, wanted, virtual.scheduler))
-    switched = instances_to_switch(gpu, wanted)
+    switched = instances_to_switch(gpu, wanted) - spared_instances(gpu, desired_gpu)
     for each in (i for i in gpu.instances if i.id in switched):
         text = f"the scheduler of GPU instance {each.id} ({each.profile}) is {each.scheduler}, but should be {wanted}"
         out.append(Drift.on(gpu.pci, "scheduler", text, wanted, str(each.scheduler)))

@@ -11,8 +11,9 @@ import msgspec
 
 from aliquot.core.model.actions import Action, Create
 from aliquot.core.model.catalog import Family
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
-from aliquot.core.model.vgpu_scheduler import DEFAULT, instances_to_switch, meets
+from aliquot.core.model.vgpu_scheduler import DEFAULT, meets
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.core.planner.vgpu.placement_policies import profile_of
 
@@ -38,11 +39,13 @@ def unseen_instance(gpu: Gpu, shared: frozenset[int]) -> GpuInstance | None:
     return next((i for i in gpu.instances if i.profile_id in shared and i.scheduler is msgspec.UNSET), None)
 
 
-def changes_instances(
-    gpu: Gpu, stay: frozenset[int], new: Iterable[Action], shared: frozenset[int], scheduler: str
-) -> bool:
-    """Report whether the scheduler must be set on GPU instances that stay or will be created."""
+def spared_instances(gpu: Gpu, desired_gpu: DesiredGpu) -> frozenset[int]:
+    """Return the ids of the GPU instances that keep their scheduler because a VM has a vGPU of them."""
+    held = {v.gpu_instance for v in gpu.vgpus if v.held and desired_gpu.spares_held}
+    return frozenset(i.id for i in gpu.instances if i.id in held)
+
+
+def changes_new(new: Iterable[Action], shared: frozenset[int], scheduler: str) -> bool:
+    """Report whether a scheduler must be set on GPU instances that will be created."""
     made = any(isinstance(a, Create) and a.profile_id in shared for a in new)
-    return bool(scheduler) and (
-        bool(instances_to_switch(gpu, scheduler) & stay) or (made and not meets(DEFAULT, scheduler))
-    )
+    return made and bool(scheduler) and not meets(DEFAULT, scheduler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.core.model.vgpu_scheduler import DEFAULT, instances_to_switch, meets
 from aliquot.core.planner.vgpu.gpu_mode import Goal, Task
+from aliquot.core.planner.vgpu.instance_scheduler import spared_instances
 
 
 def changes_scheduler(task: Task, goal: Goal, *, wiped: bool) -> bool:
@@ -19,4 +20,6 @@ def changes_scheduler(task: Task, goal: Goal, *, wiped: bool) -> bool:
 
 def switched_instances(task: Task, goal: Goal) -> frozenset[int]:
     """Return the ids of the GPU instances whose scheduler must change, for which their vGPUs must go."""
-    return instances_to_switch(task.gpu, goal.scheduler) if goal.mig and task.gpu.mig.enabled else frozenset()
+    if not goal.mig or not task.gpu.mig.enabled:
+        return frozenset()
+    return instances_to_switch(task.gpu, goal.scheduler) - spared_instances(task.gpu, task.desired)

@@ -122,10 +122,8 @@ def _set_scheduler(gpu: Gpu, virtual: GpuVirtualization, scheduler: str) -> Gpu:
 
 
 def _set_inside(gpu: Gpu, scheduler: str) -> Gpu:
-    """Set the scheduler of the GPU instances that have another one."""
-    switched = instances_to_switch(gpu, scheduler)
-    if any(v.gpu_instance in switched for v in gpu.vgpus):
-        raise StepRefusedError("IN_USE: vGPUs exist")
+    """Set the scheduler of the GPU instances that have another one and no vGPU."""
+    switched = instances_to_switch(gpu, scheduler) - {v.gpu_instance for v in gpu.vgpus}
     if policy_of(scheduler) == FIXED and any(i.mixed_size for i in gpu.instances if i.id in switched):
         raise StepRefusedError("SCHEDULER: fixed-share needs vGPUs of one size")
     instances = tuple(replace(i, scheduler=scheduler) if i.id in switched else i for i in gpu.instances)

@@ -188,8 +188,8 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
 
 
 def _with_scheduler(physical_gpu: PhysicalGpu, base: DesiredGpu) -> tuple[DesiredGpu, ObjectVerdict | None]:
-    """Add the scheduler of the annotation to a desired state. If it is wrong or impossible now, return why instead: it
-    must not block the rest.
+    """Add the scheduler of the annotation to a desired state. If it is wrong or impossible now, return why: it must not
+    block the rest.
     """
     text = physical_gpu.device.metadata.annotations.get(SCHEDULER_ANNOTATION) if physical_gpu.device else None
     if text is None:
@@ -200,6 +200,9 @@ def _with_scheduler(physical_gpu: PhysicalGpu, base: DesiredGpu) -> tuple[Desire
         step = f"kubectl annotate --overwrite sriovgpudevice {physical_gpu.name} {SCHEDULER_ANNOTATION}=best-effort"
         return base, ObjectVerdict(reason_word("SCHEDULER"), f"annotation {SCHEDULER_ANNOTATION}: {problem}", step)
     why = _first_blocker(physical_gpu, wanted)
+    partial = replace(wanted, spares_held=True)
+    if why is not None and why.reason == HELD and _first_blocker(physical_gpu, partial) is None:
+        return partial, why  # the GPU instances that VMs use wait, and the others need not
     return (wanted, None) if why is None or _first_blocker(physical_gpu, base) else (base, why)
 
 

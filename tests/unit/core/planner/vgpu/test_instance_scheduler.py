@@ -94,6 +94,22 @@ def test_a_held_gpu_instance_blocks_only_itself() -> None:
     assert (got.rule, "guest" in str(got.holders)) == ("HELD", True)
 
 
+def test_a_held_gpu_instance_may_be_left_for_later() -> None:
+    of = host(ONE)
+    busy = held(of, of.instances[0].id)
+    (wanted,) = requested(of, TWO, "equal-share").desired.gpus
+    assert blocker(asked(busy, wanted)).rule == "HELD"
+    wanted = replace(wanted, spares_held=True)
+    got = asked(busy, wanted)
+    assert kinds(got) == [Create, SetScheduler, CreateVgpu, CreateVgpu]
+    after = done(busy, got)
+    assert schedulers(after) == ["best-effort", "equal-share"]
+    assert asked(after, wanted).actions == ()
+    idle = replace(after, vgpus=tuple(replace(v, holders=()) for v in after.vgpus))
+    assert [d.kind for d in verify(factory.node(idle), Desired(gpus=(wanted,)))] == ["scheduler"]
+    assert schedulers(done(idle, asked(idle, wanted))) == ["equal-share"] * 2
+
+
 def test_gpu_instances_that_are_added_get_the_scheduler_of_the_others() -> None:
     of = host(ONE, "equal-share")
     got = requested(of, TWO, None)
@@ -154,7 +170,8 @@ def test_the_model_refuses_what_the_driver_refuses() -> None:
             step(factory.node(of), action)
 
     fixed = SetScheduler(gpu=factory.PCI, reason="", scheduler="fixed-share")
-    refused(host(ONE), fixed)
+    (node,) = step(factory.node(host(ONE)), fixed).gpus
+    assert node == host(ONE), "a GPU instance with vGPUs is left as it is"
     empty = factory.gpu(RTX, mig=True)
     mixed = done(empty, requested(empty, ONE, None, mixed=True))
     refused(replace(mixed, vgpus=()), fixed)
