@@ -96,8 +96,9 @@ def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool)
     from aliquot.hardware.node_backend import NodeBackend
     from aliquot.hardware.nvml.backend import NvmlBackend
     from aliquot.hardware.state.journal import boot_id
+    from aliquot.node.driver_root import driver_root
 
-    name, root = os.uname().nodename, os.environ.get("ALIQUOT_DRIVER_ROOT") or "/"
+    name, root = os.uname().nodename, driver_root()
     places = node_directories()
     tools: Tools = DriverTools(root, chroot=True)
     if programs is not None and not tools.sriov_manage:

@@ -114,8 +114,9 @@ class Connection:
 
             return SmiHost(self._programs)
         from aliquot.hardware.host import LocalHost
+        from aliquot.node.driver_root import driver_root
 
-        return LocalHost(root=nvidia_smi_root(os.environ.get("ALIQUOT_DRIVER_ROOT")))
+        return LocalHost(root=nvidia_smi_root(driver_root()))
 
     @cached_property
     def journal(self) -> Journal:

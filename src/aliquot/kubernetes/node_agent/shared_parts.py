@@ -20,7 +20,6 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.paths import directories
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu.reasons import WarningReason
-from aliquot.kubernetes.node_agent.driver_root import DriverLocation, find_driver
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.kubelet_pods import device_uses
 from aliquot.kubernetes.node_agent.own_node import OwnNode
@@ -30,6 +29,7 @@ from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_i
 from aliquot.metrics.agent_metrics import SharedMetrics
 from aliquot.node.claims import attach_claims
 from aliquot.node.connect import Connection, connect, simulated_host
+from aliquot.node.driver_root import DriverLocation, find_driver
 
 if TYPE_CHECKING:
     from aliquot.core.engine.programs import DriverPrograms

@@ -27,9 +27,9 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent.agent_context import AgentContext
 from aliquot.kubernetes.node_agent.agent_run import RoleStart
-from aliquot.kubernetes.node_agent.driver_root import DriverLocation
 from aliquot.kubernetes.node_agent.event_writer import EventWriter
 from aliquot.kubernetes.node_agent.shared_parts import AgentOptions, AgentRole, Job, SharedParts
+from aliquot.node.driver_root import DriverLocation
 
 ROLE = AgentRole("claim agent", "--claims", document.GPUS, resources="nvidia.com/")
 

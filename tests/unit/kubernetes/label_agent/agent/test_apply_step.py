@@ -113,10 +113,10 @@ def test_a_plan_that_destroys_nothing_does_not_need_kubelet() -> None:
     assert o.plan.created
     creating = msgspec.structs.replace(o.plan, actions=tuple(a for a in o.plan.actions if isinstance(a, Create)))
 
-    async def away() -> list[PodDeviceUse]:
+    async def no_answer() -> list[PodDeviceUse]:
         raise BlockedError("no kubelet")
 
-    actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=away))
+    actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=no_answer))
     assert asyncio.run(PlanApplier(actor)._newly_given_device(creating, o)) is None
 
 

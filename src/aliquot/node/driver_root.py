@@ -38,3 +38,16 @@ def find_driver(host_root: str, requested: str) -> DriverLocation:
             continue
         return DriverLocation(local_root, place)
     return DriverLocation()
+
+
+def driver_root() -> str:
+    """Return where a command of this process finds the driver: ``ALIQUOT_DRIVER_ROOT``, or what an agent finds.
+
+    A command that an administrator runs in the agent's container has the container's variables.
+    """
+    environment = os.environ.get
+    chosen = environment("ALIQUOT_DRIVER_ROOT")
+    if chosen:
+        return chosen
+    host_root = environment("HOST_ROOT_MOUNT", "").rstrip("/")
+    return find_driver(host_root, environment("NVIDIA_DRIVER_ROOT", "")).local_root or "/"
