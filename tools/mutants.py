@@ -1729,6 +1729,13 @@ MUTANTS = {
         "        if leaving and held:",
         (f"{OBJECTS[0]}/peripherals/test_usb_objects.py",),
     ),
+    "stale-port": Mutant(
+        "the virtual functions of a port are set though it became the uplink since the observation",
+        "kubernetes/virtual_machines/agent/peripherals.py",
+        "            if each not in requests(",
+        "            if False and each not in requests(",
+        (f"{_UNITS}/agent/test_host_peripherals.py",),
+    ),
     "host-usb": Mutant(
         "a USB disk with the host's file systems is offered to VMs",
         f"{HARVESTER}/peripherals/usb_devices.py",

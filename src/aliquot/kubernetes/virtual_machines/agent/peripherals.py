@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from aliquot.core.model.peripherals import Peripherals
 from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import agent_log as log
@@ -45,7 +47,8 @@ class HostPeripherals:
     async def apply(self, view: NodeView, objects: Objects) -> bool:
         """Set the numbers of virtual functions that are due. Return whether anything was tried.
 
-        A refusal of the hardware is not raised: it is in ``results``.
+        A refusal of the hardware is not raised: it is in ``results``. The ports are read again before a change: a port
+        may have become the host's uplink since the observation. Raises HardwareError if they cannot be read.
         """
         tried, wanted = False, requests(view, objects)
         self._digests = {each.address: each.digest for each in wanted}
@@ -54,6 +57,8 @@ class HostPeripherals:
             if not self._attempts.is_due(each.address, each.digest, time.monotonic()):
                 continue
             tried = True
+            if each not in requests(msgspec.structs.replace(view, peripherals=await self.read()), objects):
+                continue
             try:
                 await asyncio.to_thread(set_functions, self._bus(), each.address, each.count)
             except AliquotError as error:

@@ -22,12 +22,30 @@ OBJECTS = Objects(
 )
 
 
+def port(tree: Tree) -> None:
+    tree.folder(f"{DEVICES}/{PF}/net/ens6f0np0")
+    tree.tie("/sys/class/net/ens6f0np0", f"../../..{DEVICES}/{PF}/net/ens6f0np0")
+    tree.put(f"{DEVICES}/{PF}/sriov_totalvfs", "8")
+    tree.put("/proc/1/net/route", "Iface\n")
+
+
+def test_a_port_that_became_the_uplink_since_the_observation_is_left_alone(tmp_path: Path) -> None:
+    """A round may first change GPUs for minutes."""
+    tree = Tree(tmp_path)
+    port(tree)
+    tree.put(f"{DEVICES}/{PF}/sriov_numvfs", "0")
+    tree.put("/proc/1/net/route", "Iface\nens6f0np0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n")
+    host = HostPeripherals(lambda: tree, tuple)
+    assert asyncio.run(host.apply(VIEW, OBJECTS)), "the next round reports it"
+    assert (tree.read(f"{DEVICES}/{PF}/sriov_numvfs"), dict(host.results)) == ("0", {})
+
+
 def test_a_number_is_set_once_and_a_refused_one_backs_off(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     host = HostPeripherals(lambda: tree, tuple)
 
     async def scenario() -> None:
-        tree.folder(f"{DEVICES}/{PF}")
+        port(tree)
         assert await host.apply(VIEW, OBJECTS), "it was tried"
         assert "refuses 2 virtual functions" in host.results[PF].message
         assert not await host.apply(VIEW, OBJECTS), "it waits"
