@@ -52,6 +52,7 @@ def test_apply_and_assert(template: str, one: str, other: str, host: Host, run: 
     failed = run("vgpu-dm", "assert", "-f", "config.yaml", "-c", "two")
     assert (failed.code, failed.out) == (1, "")
     assert "assertion failure: selected configuration not currently applied" in failed.err
+    assert "next     aliquot vgpu-dm apply -f config.yaml -c two\n" in failed.err
     assert run("vgpu-dm", "apply", "-f", "config.yaml", "-c", "two") == (0, "", APPLIED)
     assert types(sim) == {one: 2}
     assert run("vgpu-dm", "assert", "-f", "config.yaml", "-c", "two") == (0, "", CURRENT)
@@ -77,6 +78,11 @@ def test_a_vgpu_of_a_running_vm_is_refused_by_name_and_a_match_stays(host: Host,
     assert (refused.code, refused.out) == (1, "")
     assert "desktop" in refused.err
     assert "--policy" not in refused.err, "it has no such option"
+    checked = run("vgpu-dm", "assert", "-f", "config.yaml", "-c", "other")
+    assert checked.code == 1
+    assert "apply is refused: " in checked.err
+    assert "holder   vm 40001 (desktop)" in checked.err
+    assert "vgpu-dm apply" not in checked.err, "that would be refused"
     assert (vgpus(sim), kernel_writes(sim)) == (before, writes)
     Path("config.yaml").write_text("version: v1\nvgpu-configs: {less: [{devices: all, vgpu-devices: {L40S-8Q: 1}}]}\n")
     assert run("vgpu-dm", "apply", "-f", "config.yaml") == (0, "", APPLIED)

@@ -13,9 +13,9 @@ from aliquot.cli.framework.parser import Args
 from aliquot.core.config.file import MIG_PARTED, NATIVE, VGPU_DEVICE_MANAGER
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.model.plan import Plan
+from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.rendering import plan_summary as summary
-from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
+from aliquot.errors import AliquotError, BlockedError, ConfigError, DriftError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -70,6 +70,20 @@ def execute(execution: apply_plan.PlanExecution, args: Args, hooks: Hooks | None
         streams.note(apply_plan.text(outcome, execution))
         raise outcome.error
     return outcome.inventory
+
+
+def unmet(brief: str, inventory: Inventory, wanted: Desired, differences: tuple[str, ...], apply: str) -> DriftError:
+    """Return the error of a node that differs from a config. ``apply`` is the command that would apply it: if the
+    planner refuses that, the error has the reason instead.
+    """
+    from aliquot.core.planner.plan import plan
+
+    made = plan(inventory, wanted, Policy())
+    if not made.blocked:
+        return DriftError(brief, details=differences, next_step=apply)
+    refusal = _blocked(made)
+    details = (*differences, f"apply is refused: {refusal.brief}", *refusal.details)
+    return DriftError(brief, details=details, next_step=refusal.next_step)
 
 
 def _blocked(plan: Plan) -> AliquotError:
