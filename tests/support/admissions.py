@@ -85,7 +85,8 @@ def merged(one: JSON, **changes: Any) -> JSON:
 
 def gpu(enabled: bool = True, *vgpus: str, address: str = PF, node: str = NODE) -> JSON:
     spec = {"address": address, "nodeName": node, "enabled": enabled}
-    return {"metadata": {"name": names.object_name(node, address)}, "spec": spec, "status": {"vGPUDevices": vgpus}}
+    meta = {"name": names.object_name(node, address), "labels": {names.NODE_LABEL: node}}
+    return {"metadata": meta, "spec": spec, "status": {"vGPUDevices": vgpus}}
 
 
 def vgpu(address: str, type_name: str = "", enabled: bool = False, *, node: str = NODE, **status: Any) -> JSON:
@@ -98,7 +99,8 @@ def vgpu(address: str, type_name: str = "", enabled: bool = False, *, node: str 
         "vGPUStatus": names.CONFIGURED if made else "",
     }
     spec = {"address": address, "nodeName": node, "enabled": enabled, "vGPUTypeName": type_name}
-    meta = {"name": names.object_name(node, address), "labels": {names.PARENT_LABEL: names.object_name(node, PF)}}
+    labels = {names.NODE_LABEL: node, names.PARENT_LABEL: names.object_name(node, PF)}
+    meta = {"name": names.object_name(node, address), "labels": labels}
     return {"metadata": meta, "spec": spec | {"parentGPUDeviceAddress": PF}, "status": reported}
 
 

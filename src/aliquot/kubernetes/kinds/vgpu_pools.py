@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import msgspec
 
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
-from aliquot.kubernetes.kinds.harvester import HarvesterStatus
+from aliquot.kubernetes.kinds.harvester import HarvesterStatus, VGPUDevice
 
 GROUP: Final = "aliquot.dev"
 VERSION: Final = "v1alpha1"
@@ -44,3 +45,9 @@ class VGPUPool(KubeObject, frozen=True):
 
     spec: VGPUPoolSpec = VGPUPoolSpec()
     status: VGPUPoolStatus = VGPUPoolStatus()
+
+
+def requesting_pool(devices: Iterable[VGPUDevice]) -> str:
+    """Return the first pool that requests one of these devices, "" if none does: it enables again what is disabled."""
+    pools = {each.metadata.labels.get(POOL_LABEL, "") for each in devices if each.spec.enabled}
+    return min(pools - {""}, default="")

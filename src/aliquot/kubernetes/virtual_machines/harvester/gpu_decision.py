@@ -16,6 +16,7 @@ from aliquot.core.planner.plan import plan
 from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.kinds.harvester import passes_through, skips_mig
 from aliquot.kubernetes.kinds.harvester_names import SCHEDULER_ANNOTATION, SKIP_MIG_ANNOTATION, UNTRACKED_ANNOTATION
+from aliquot.kubernetes.kinds.vgpu_pools import requesting_pool
 from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
     MigLayout,
     decide_layout,
@@ -75,6 +76,8 @@ def decide(physical_gpu: PhysicalGpu) -> GpuDecision:
     if physical_gpu.enabled and not physical_gpu.passed_through:
         step = f'kubectl patch sriovgpudevice {physical_gpu.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
         text = f"SRIOVGPUDevice {physical_gpu.name} is enabled: a GPU is either shared or passed through"
+        if pool := requesting_pool(physical_gpu.vgpus.values()):
+            text, step = f"{text}. VGPUPool {pool} requests vGPUs of it", f"kubectl edit vgpupool {pool}"
         return replace(_sharing_decision(physical_gpu), claim=ObjectVerdict("SriovEnabled", text, step))
     if physical_gpu.present:
         first = _sharing_decision(physical_gpu)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from aliquot.core.model.vgpu_types import VgpuType
+from aliquot.errors import Message
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, SKIP_MIG_ANNOTATION
@@ -298,11 +299,19 @@ class _PoolRound:
         if held or len(good) > count:
             return "False", ObjectVerdict("Held", f"vGPUs that should go are in use: {join_names(holders, 3)}")
         if len(ready) < count:
-            failing = next((d for d in good if _failure(d)), None)
-            why = f": {failing.name}: {_failure(failing)}" if failing is not None else ""
-            why = why or (f": {join_names(self._awaited, 3)}" if self._awaited else "")
-            return "False", ObjectVerdict("Pending", f"{len(ready)} of {count} vGPUs exist{why}")
+            why, step = self._pending_reason(good)
+            return "False", ObjectVerdict("Pending", f"{len(ready)} of {count} vGPUs exist{why}", step)
         return "True", ObjectVerdict("Configured", f"{count} vGPUs of type {self._type} exist")
+
+    def _pending_reason(self, good: list[VGPUDevice]) -> tuple[str, str]:
+        """Return what keeps vGPUs from existing, as the end of a sentence, and the next command."""
+        for device in good:
+            if failure := _failure(device):
+                reported = Message.parse(failure)
+                step = reported.next_step or f"kubectl describe vgpudevice {device.name}"
+                return f": {device.name}: {reported.sentence}", step
+        why = f": {join_names(self._awaited, 3)}" if self._awaited else ""
+        return why, f"kubectl wait vgpupool/{self._pool.name} --for condition=Ready"
 
 
 def _missing_place(pool: VGPUPool, snapshot: AdmissionSnapshot) -> tuple[str, str]:

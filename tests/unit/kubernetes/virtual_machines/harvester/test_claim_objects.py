@@ -66,6 +66,18 @@ def test_a_machine_keeps_the_gpu_that_it_has(a2: One) -> None:
     assert a2.store.of("PCIDeviceClaim") == {}
 
 
+def test_a_claim_names_the_pool_that_has_the_gpu(a2: One) -> None:
+    a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
+    (first, *_) = a2.store.of("VGPUDevice")
+    a2.store.patch("VGPUDevice", first, {"metadata": {"labels": {"aliquot.dev/pool": "desks"}}})
+    a2.kubectl("VGPUDevice", first, enabled=True, vGPUTypeName="NVIDIA A2-4Q")
+    claim(a2)
+    body = a2.store.get("PCIDeviceClaim", NAME)
+    assert ready(body) == ("False", "SriovEnabled")
+    assert "VGPUPool desks requests vGPUs of it" in message(body)
+    assert message(body).endswith("| next: kubectl edit vgpupool desks")
+
+
 def test_a_gpu_with_virtual_functions_is_not_passed_through(a2: One) -> None:
     a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
     claim(a2)

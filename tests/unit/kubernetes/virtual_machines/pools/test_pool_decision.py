@@ -421,6 +421,7 @@ def test_it_waits_for_a_driver_that_is_being_installed_but_not_for_ever(tmp_path
     enabled = [name for name in cluster.nodes if cluster.gpu(name)["spec"]["enabled"]]
     assert enabled == ["n1"]
     assert "the pod of the driver starts" in cluster.message("desk")
+    assert cluster.message("desk").endswith("| next: kubectl wait vgpupool/desk --for condition=Ready")
     cluster.nodes["n2"].blind = ""
     cluster.now += 1200
     cluster.settle()

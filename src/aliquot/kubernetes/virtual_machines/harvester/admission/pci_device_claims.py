@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import PCIDeviceClaim, is_served
+from aliquot.kubernetes.kinds.vgpu_pools import requesting_pool
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import disable_command, moved_errors, name_errors
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
@@ -74,6 +75,10 @@ def _sharing_conflicts(name: str, snapshot: AdmissionSnapshot) -> Iterator[Messa
     through.
     """
     gpu, vgpu = snapshot.gpus.get(name), snapshot.vgpus.get(name)
+    if pool := requesting_pool((*snapshot.vgpus_of(name), *([vgpu] if vgpu is not None else []))):
+        why = f"VGPUPool {pool} requests vGPUs on {name}: change or delete it first"
+        yield advice(why, f"kubectl edit vgpupool {pool}")
+        return
     labelled = any(f.metadata.labels.get(names.PARENT_LABEL) == name for f in snapshot.functions.values())
     if labelled or (gpu is not None and gpu.spec.enabled) or snapshot.enabled_vgpus(name):
         text = f"vGPUs exist on {name}: disable SRIOVGPUDevice {name} first"

@@ -9,7 +9,7 @@ from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError, UnreadableObjectError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
-from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, VGPUDevice, skips_mig
+from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, SRIOVGPUDevice, VGPUDevice, skips_mig
 from aliquot.kubernetes.kinds.harvester_names import object_name
 from aliquot.kubernetes.kinds.harvester_peripherals import PERIPHERAL_KINDS
 from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
@@ -21,7 +21,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission import usb_device_c
 from aliquot.kubernetes.virtual_machines.harvester.admission import usb_devices as usb
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_pools as pools
-from aliquot.kubernetes.virtual_machines.harvester.admission.rules import missing_device_warnings
+from aliquot.kubernetes.virtual_machines.harvester.admission.rules import label_warnings, missing_device_warnings
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import physical_address
 
@@ -57,6 +57,9 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
     warnings = [*getattr(rules, "warnings", _no_warnings)(edit, snapshot)]
     if old is None and new is not None and not reasons and kind in ADMISSION_KINDS:
         warnings += missing_device_warnings(_device_name(name, new), new.spec.node_name, snapshot)
+        if isinstance(new, SRIOVGPUDevice | VGPUDevice):
+            kind_name = new.TYPE.kind.lower()
+            warnings += label_warnings(kind_name, name, new.spec.node_name, new.metadata.labels)
     return AdmissionVerdict(reasons=reasons, warnings=tuple(map(str, warnings)))
 
 

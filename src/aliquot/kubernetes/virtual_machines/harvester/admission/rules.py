@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
+from aliquot.kubernetes.kinds.vgpu_pools import requesting_pool
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, shorten_list
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
@@ -29,11 +29,9 @@ def enabled_vgpus_errors(verb: str, name: str, snapshot: AdmissionSnapshot) -> I
     single = len(children) == 1
     which = f"vGPU {shorten_list(children)} is" if single else f"vGPUs {shorten_list(children)} are"
     text = f"cannot {verb} {name} while {which} enabled"
-    pools = {snapshot.vgpus[each].metadata.labels.get(POOL_LABEL, "") for each in children} - {""}
-    if pools:  # a pool enables again what is disabled without it
-        first = min(pools)
+    if pool := requesting_pool(snapshot.vgpus[each] for each in children):
         yield advice(
-            f"{text}: VGPUPool {first} requests that, change or delete it first", f"kubectl edit vgpupool {first}"
+            f"{text}: VGPUPool {pool} requests that, change or delete it first", f"kubectl edit vgpupool {pool}"
         )
     else:
         yield advice(
@@ -60,6 +58,15 @@ def missing_device_warnings(name: str, node: str, snapshot: AdmissionSnapshot) -
     elif name not in snapshot.functions:
         why = f"node {node} has no PCIDevice {name}: this object has no effect until it has one"
         yield advice(why, f"kubectl get pcidevices -l {names.NODE_LABEL}={node}")
+
+
+def label_warnings(kind: str, name: str, node: str, labels: Mapping[str, str]) -> Iterator[Message]:
+    """Warn about a new object that its node's agent does not watch. The agent sets the label once it finds a device of
+    that name, so a restored object needs nothing.
+    """
+    if labels.get(names.NODE_LABEL) != node:
+        why = f"{name} has no label {names.NODE_LABEL}={node}, by which its node's agent finds it: it may get no status"
+        yield advice(why, f"kubectl label {kind} {name} {names.NODE_LABEL}={node}")
 
 
 def moved_errors(old: tuple[str, str], new: tuple[str, str]) -> Iterator[Message]:

@@ -180,6 +180,18 @@ def test_a_new_object_about_nothing_is_let_in_with_a_warning() -> None:
     assert judge(request("sriovgpudevices", None, gpu()), environment(functions=[function()])).warnings == ()
 
 
+@pytest.mark.parametrize("plural", ["sriovgpudevices", "vgpudevices"])
+def test_an_object_without_the_label_by_which_its_agent_watches_is_warned_about(plural: str) -> None:
+    made = gpu() if plural == "sriovgpudevices" else vgpu("0000:08:00.4")
+    bed = environment(functions=[function(), function("0000:08:00.4")])
+    assert judge(request(plural, None, made), bed).warnings == ()
+    bare = merged(made)
+    del bare["metadata"]["labels"]["nodename"]
+    (warning,) = judge(request(plural, None, bare), bed).warnings
+    assert "has no label nodename=n1, by which its node's agent finds it" in warning
+    assert warning.endswith(f"| next: kubectl label {plural[:-1]} {bare['metadata']['name']} nodename=n1")
+
+
 def test_a_slot_is_about_its_gpu() -> None:
     slot = vgpu("0000:08:00.0/03")
     assert judge(request("vgpudevices", None, slot), environment(functions=[function()])).warnings == ()

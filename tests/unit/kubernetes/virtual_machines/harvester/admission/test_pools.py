@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission.review import judge
-from support.admissions import environment, merged, request, vgpu
+from support.admissions import PF, claim, environment, function, merged, request, vgpu
 
 
 def pool(type_name: str, count: int = 1, **metadata: Any) -> dict[str, Any]:
@@ -34,6 +34,15 @@ def test_a_type_that_no_board_has_is_refused_with_near_names() -> None:
 )
 def test_other_writes_are_allowed(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
     assert judge(request("vgpupools", old, new), environment()).allowed
+
+
+def test_a_claim_on_a_gpu_or_function_of_a_pool_names_the_pool() -> None:
+    on = merged(vgpu("0000:08:00.4", "NVIDIA A2-4Q", True), metadata={"labels": {POOL_LABEL: "desks"}})
+    for address in (PF, "0000:08:00.4"):
+        snapshot = environment(functions=[function(address)], vgpus=[on])
+        (refused,) = judge(request("pcideviceclaims", None, claim(address)), snapshot).reasons
+        assert "VGPUPool desks requests" in refused
+        assert refused.endswith("| next: kubectl edit vgpupool desks")
 
 
 def test_disabling_a_device_of_a_pool_warns_that_it_comes_back() -> None:
