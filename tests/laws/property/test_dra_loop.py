@@ -32,17 +32,17 @@ from aliquot.kubernetes.dra.agent.node_devices import NodeDevices
 from aliquot.kubernetes.dra.agent.prepare_ports import PreparedNode
 from aliquot.kubernetes.dra.agent.preparer import ClaimPreparer
 from aliquot.kubernetes.dra.agent.stale_claims import GONE_S, StaleClaims
-from aliquot.kubernetes.dra.model.claims import (
-    AllocationResult,
-    ClaimAllocationStatus,
-    DeviceResults,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.device import DraDevice
 from aliquot.kubernetes.dra.model.ranking import PublishPolicy
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference, PreparedClaim
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
+from aliquot.kubernetes.kinds.claim_status import (
+    AllocationResult,
+    ClaimAllocationStatus,
+    DeviceResults,
+    ResourceClaimStatus,
+)
 from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.draallocator import Published, allocate

@@ -38,7 +38,7 @@ def _compared(facts: DraFacts, classes: Sequence[DeviceClass]) -> Iterator[Docto
     missing = [each.name for each in wanted if each.name not in present]
     if missing:
         status: Status = "problem" if len(missing) == len(wanted) else "note"
-        message = f"missing, so that pods and VMs cannot request them: {first_names(missing)}. Print the classes, then apply them"
+        message = f"missing, so nothing can request them: {first_names(missing)}. Print the classes, then apply them"
         yield DoctorFinding(CLASSES, "CLASSES", status, message, next_step=_print_command(facts))
     named = [(each, present[each.name]) for each in wanted if each.name in present and each.spec.extended_resource_name]
     without = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
+from aliquot.kubernetes.kinds.claim_status import AllocationResult, ResourceClaimStatus
 
 _GROUP = "resource.k8s.io"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
@@ -41,45 +42,17 @@ class VmClaimSpec(ApiStruct, frozen=True):
     devices: VmClaimDevices = VmClaimDevices()
 
 
-class GrantedDevice(ApiStruct, frozen=True):
-    request: str = ""
-    """The request, or ``request/alternative``."""
-    pool: str = ""
-    """With drivers of GPUs, the name of the node."""
-
-
-class GrantedDevices(ApiStruct, frozen=True):
-    results: tuple[GrantedDevice, ...] = ()
-
-
-class VmClaimAllocation(ApiStruct, frozen=True):
-    devices: GrantedDevices = GrantedDevices()
-
-
-class VmClaimUser(ApiStruct, frozen=True):
-    """An object for which a claim is reserved."""
-
-    resource: str = ""
-    name: str = ""
-
-
-class VmClaimStatus(ApiStruct, frozen=True):
-    allocation: VmClaimAllocation | None = None
-    reserved_for: tuple[VmClaimUser, ...] = ()
-
-
 class VmClaim(KubeObject, frozen=True):
     """A ResourceClaim."""
 
     TYPE: ClassVar[ResourceType] = ResourceType(_GROUP, "v1", "resourceclaims", "ResourceClaim")
 
     spec: VmClaimSpec = VmClaimSpec()
-    status: VmClaimStatus = VmClaimStatus()
+    status: ResourceClaimStatus = ResourceClaimStatus()
 
-    def granted(self, request: str) -> GrantedDevice | None:
+    def granted(self, request: str) -> AllocationResult | None:
         """Return the device that a request has; None if nothing is allocated to it."""
-        found = self.status.allocation.devices.results if self.status.allocation else ()
-        return next((each for each in found if each.request.partition("/")[0] == request), None)
+        return next((each for each in self.status.results if each.request.partition("/")[0] == request), None)
 
     def device_class(self, request: str) -> str:
         """Return the device class of a request; empty if the claim has no such request."""

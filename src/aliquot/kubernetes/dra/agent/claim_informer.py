@@ -12,9 +12,10 @@ from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.dra.agent.claim_types import AllocatedClaim, AllocatedDevice, ClaimMismatchError
-from aliquot.kubernetes.dra.model.claims import AllocationResult, ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.device_config import check_claim
 from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
+from aliquot.kubernetes.kinds.claim_status import AllocationResult
 
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 

@@ -18,6 +18,7 @@ from aliquot.kubernetes.dra.extender.selectors import FieldCondition, UnknownReq
 from aliquot.kubernetes.dra.model.device_classes import preferred_class
 from aliquot.kubernetes.dra.model.objects import GROUP, DeviceClass, DeviceSelector
 from aliquot.kubernetes.gpu.quantity import read
+from aliquot.kubernetes.kinds.claim_status import AllocationResult, ResourceClaimStatus
 
 IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 """The extended resource of every device class is this and the name of the class."""
@@ -59,40 +60,18 @@ class RequestedClaimSpec(ApiStruct, frozen=True):
     devices: DeviceClaimSpec = DeviceClaimSpec()
 
 
-class HeldResult(ApiStruct, frozen=True):
-    """A device that a claim has."""
-
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    admin_access: bool = False
-
-
-class HeldDevices(ApiStruct, frozen=True):
-    results: tuple[HeldResult, ...] = ()
-
-
-class HeldAllocation(ApiStruct, frozen=True):
-    devices: HeldDevices = HeldDevices()
-
-
-class RequestedClaimStatus(ApiStruct, frozen=True):
-    allocation: HeldAllocation | None = None
-
-
 class RequestedClaim(KubeObject, frozen=True):
     """A ResourceClaim: what it requests, and what it has."""
 
     TYPE: ClassVar[ResourceType] = ResourceType(GROUP, "v1", "resourceclaims", "ResourceClaim")
 
     spec: RequestedClaimSpec = RequestedClaimSpec()
-    status: RequestedClaimStatus = RequestedClaimStatus()
+    status: ResourceClaimStatus = ResourceClaimStatus()
 
     @property
-    def held(self) -> tuple[HeldResult, ...]:
+    def held(self) -> tuple[AllocationResult, ...]:
         """The devices that it takes. Access for administration takes none."""
-        found = self.status.allocation.devices.results if self.status.allocation else ()
-        return tuple(each for each in found if not each.admin_access)
+        return tuple(each for each in self.status.results if not each.admin_access)
 
 
 class NeededDevices(msgspec.Struct, frozen=True):

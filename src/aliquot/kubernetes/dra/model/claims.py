@@ -1,75 +1,15 @@
-"""ResourceClaims of ``resource.k8s.io/v1``: what the scheduler allocated, with the fields that Aliquot reads.
+"""ResourceClaims of ``resource.k8s.io/v1``, as the scheduler allocated them.
 
 The allocation has its own copy of the configuration, so the ``spec`` is not needed.
-Source: k8s.io/api resource/v1/types.go (Kubernetes 1.34 to 1.36).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
-import msgspec
-
-from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
+from aliquot.kubernetes.client.object_base import KubeObject, ResourceType
 from aliquot.kubernetes.dra.model.objects import GROUP
-
-ConfigSource = Literal["FromClass", "FromClaim"]
-
-
-class AllocationResult(ApiStruct, frozen=True):
-    """A device that was allocated for a request."""
-
-    request: str = ""
-    """The request, or ``request/alternative`` for one of ``firstAvailable``."""
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    admin_access: bool = False
-    """The device may be allocated to others too, and is not taken by it."""
-    share_id: str = msgspec.field(name="shareID", default="")
-    """Set if the device is allocated in shares, which Aliquot never offers."""
-
-
-class OpaqueConfig(ApiStruct, frozen=True):
-    driver: str = ""
-    parameters: Any = None
-    """JSON as the author wrote it. ``device_config`` checks it."""
-
-
-class AllocatedConfig(ApiStruct, frozen=True):
-    """Configuration from a device class or the claim."""
-
-    source: str = "FromClaim"
-    """One of ``ConfigSource``."""
-    requests: tuple[str, ...] = ()
-    """The requests that it is for. Empty for all. A name without alternative includes all alternatives."""
-    opaque: OpaqueConfig | None = None
-
-    def covers(self, result: AllocationResult) -> bool:
-        return not self.requests or bool({result.request, result.request.partition("/")[0]} & set(self.requests))
-
-
-class DeviceResults(ApiStruct, frozen=True):
-    results: tuple[AllocationResult, ...] = ()
-    config: tuple[AllocatedConfig, ...] = ()
-
-
-class ClaimAllocationStatus(ApiStruct, frozen=True):
-    devices: DeviceResults = DeviceResults()
-
-
-class ClaimConsumer(ApiStruct, frozen=True):
-    """An object for which a claim is reserved."""
-
-    resource: str = ""
-    name: str = ""
-
-
-class ResourceClaimStatus(ApiStruct, frozen=True):
-    allocation: ClaimAllocationStatus | None = None
-    reserved_for: tuple[ClaimConsumer, ...] = ()
-    devices: tuple[dict[str, Any], ...] = ()
-    """What drivers report about allocated devices, as it is in the claim: entries of others are written back."""
+from aliquot.kubernetes.kinds.claim_status import AllocatedConfig, AllocationResult, ResourceClaimStatus
 
 
 class ResourceClaim(KubeObject, frozen=True):
@@ -85,7 +25,7 @@ class ResourceClaim(KubeObject, frozen=True):
     @property
     def results(self) -> tuple[AllocationResult, ...]:
         """The allocated devices of all drivers."""
-        return self.status.allocation.devices.results if self.status.allocation else ()
+        return self.status.results
 
     @property
     def configs(self) -> tuple[AllocatedConfig, ...]:
@@ -95,4 +35,4 @@ class ResourceClaim(KubeObject, frozen=True):
     @property
     def pods(self) -> tuple[str, ...]:
         """The names of the pods that may use the claim. They are in its namespace."""
-        return tuple(each.name for each in self.status.reserved_for if each.resource == "pods")
+        return self.status.pods

@@ -77,8 +77,9 @@ def profile_class(naming: DriverNaming, profile: str, *, extended_resources: boo
 
 
 def published_profiles(slices: Iterable[ResourceSlice]) -> set[str]:
-    """Return the names of the MIG profiles that slices publish."""
-    devices = (device for each in slices for device in each.spec.devices)
+    """Return the names of the MIG profiles that slices publish for pods."""
+    kind = DeviceAttribute(string_value="mig")  # a MIG-backed vGPU has a profile too
+    devices = (device for each in slices for device in each.spec.devices if device.attributes.get("type") == kind)
     named = (device.attributes.get("profile") for device in devices)
     return {each.string_value for each in named if each is not None and each.string_value}
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.kubernetes.dra.model.claims import AllocationResult, ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.kinds.claim_status import AllocationResult
 
 NVIDIA_API = "resource.nvidia.com/v1beta1"
 _GPU, _MIG, _VFIO = "GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"

@@ -138,7 +138,9 @@ def served_types(inventory: Inventory, gpu: Gpu, service: VmService, mode_change
             sliced = found
     family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
     backed: tuple[tuple[Profile, VgpuType], ...] = ()
-    if service.mig_backed and family is not None and table is not None:
+    if service.mig_backed and (family is None or table is None):
+        refusals.append(f"GPU {gpu.pci} does not offer VMs MIG-backed vGPUs: {gpu.product} has none")
+    elif family is not None and table is not None and service.mig_backed:
         backed = tuple(
             (profile, each)
             for profile, each in backed_types(family, table)
@@ -193,7 +195,7 @@ def _refusal(node: Inventory, desired: DesiredGpu, mode_changes: ModeChanges) ->
     resets = any(isinstance(action, Reset) for action in made.actions)
     if (changes and mode_changes == "never") or (resets and mode_changes != "any"):
         how = "any" if resets else "without-reset"
-        return f"its MIG mode would have to change (allow it: --dra-mode-changes {how}, or dra.modeChanges of the chart)"
+        return f"its MIG mode would have to change (to allow it: --dra-mode-changes {how}, or dra.modeChanges)"
     return ""
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from aliquot.kubernetes.dra.model.claims import AllocationResult, ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.device import PCI_BUS_ID, DraDevice
 from aliquot.kubernetes.dra.model.objects import ResourceSlice, SliceDevice
 from aliquot.kubernetes.dra.model.slices import read_device
+from aliquot.kubernetes.kinds.claim_status import AllocationResult
 
 
 class ClaimDevice(msgspec.Struct, frozen=True):

@@ -11,15 +11,15 @@ from aliquot.kubernetes.client.objects import ObjectMeta
 from aliquot.kubernetes.client.watch import FullList
 from aliquot.kubernetes.dra.agent.claim_informer import ClaimInformer
 from aliquot.kubernetes.dra.agent.claim_types import ClaimMismatchError
-from aliquot.kubernetes.dra.model.claims import (
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.dra.model.device_config import SharedAllocationError
+from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
+from aliquot.kubernetes.kinds.claim_status import (
     AllocationResult,
     ClaimAllocationStatus,
     DeviceResults,
-    ResourceClaim,
     ResourceClaimStatus,
 )
-from aliquot.kubernetes.dra.model.device_config import SharedAllocationError
-from aliquot.kubernetes.dra.plugin.claim_service import ClaimReference
 from unit.kubernetes.dra.agent.bench import run
 
 DRIVER = "gpu.aliquot.dev"

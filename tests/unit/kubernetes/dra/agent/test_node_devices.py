@@ -54,3 +54,5 @@ def test_the_log_says_once_what_a_gpu_does_not_offer(caplog: pytest.LogCaptureFi
         assert chosen(made) == [f"{PREFIX}-vfio"]
     assert [each.getMessage() for each in caplog.records if "A2-9Q" in each.getMessage()] == [made.refusals[0]]
     assert made.refusals[0].startswith("GPU 0000:08:00.0 does not offer VMs A2-9Q: ")
+    chosen(made := devices("all=A2-8Q+mig-backed"))
+    assert made.refusals == ("GPU 0000:08:00.0 does not offer VMs MIG-backed vGPUs: NVIDIA A2 has none",)

@@ -9,7 +9,8 @@ import pytest
 
 from aliquot.kubernetes.client.codec import decode
 from aliquot.kubernetes.client.errors import ApiError
-from aliquot.kubernetes.dra.model.claims import AllocatedConfig, AllocationResult, ResourceClaim
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.kinds.claim_status import AllocatedConfig, AllocationResult
 
 
 def result(request: str = "gpu", **fields: Any) -> dict[str, Any]:

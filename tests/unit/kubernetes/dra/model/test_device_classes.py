@@ -8,7 +8,7 @@ import msgspec
 
 import support.vgpufactory as factory
 from aliquot.core.model import catalog
-from aliquot.kubernetes.dra.model.device_classes import device_classes, profile_class, vm_classes
+from aliquot.kubernetes.dra.model.device_classes import device_classes, profile_class, published_profiles, vm_classes
 from aliquot.kubernetes.dra.model.names_validation import is_subdomain
 from aliquot.kubernetes.dra.model.naming import NVIDIA_DRIVER, DriverNaming
 from aliquot.kubernetes.dra.model.offer import offered_devices
@@ -84,3 +84,7 @@ def test_what_is_published_for_vms_has_classes() -> None:
     assert is_subdomain(vgpu.name)
     assert vgpu.spec.extended_resource_name is None
     assert vm_classes(NVIDIA, ()) == ()
+    backed = offered_devices(node, NVIDIA, mode_changes="any", vms={factory.PCI: VmService(mig_backed=True)})
+    slices = build_slices(Publication(backed.devices, backed.counter_sets, backed.gpus), NVIDIA, "n1")
+    assert len(vm_classes(NVIDIA, slices)) > 2
+    assert published_profiles(slices) == set()

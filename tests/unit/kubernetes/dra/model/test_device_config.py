@@ -8,16 +8,16 @@ import pytest
 
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.client.object_base import ObjectMeta
-from aliquot.kubernetes.dra.model.claims import (
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.dra.model.device_config import NVIDIA_API, check_claim
+from aliquot.kubernetes.kinds.claim_status import (
     AllocatedConfig,
     AllocationResult,
     ClaimAllocationStatus,
     DeviceResults,
     OpaqueConfig,
-    ResourceClaim,
     ResourceClaimStatus,
 )
-from aliquot.kubernetes.dra.model.device_config import NVIDIA_API, check_claim
 
 DRIVER = "gpu.aliquot.dev"
 WHOLE = AllocationResult("gpu", DRIVER, "node-1-aliquot", "gpu-0")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.kubernetes.client.object_base import ObjectMeta
-from aliquot.kubernetes.dra.model.claims import (
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
+from aliquot.kubernetes.dra.model.objects import ResourcePool, ResourceSlice, ResourceSliceSpec, SliceDevice
+from aliquot.kubernetes.dra.view.allocated import allocated_devices
+from aliquot.kubernetes.kinds.claim_status import (
     AllocationResult,
     ClaimAllocationStatus,
     DeviceResults,
-    ResourceClaim,
     ResourceClaimStatus,
 )
-from aliquot.kubernetes.dra.model.objects import ResourcePool, ResourceSlice, ResourceSliceSpec, SliceDevice
-from aliquot.kubernetes.dra.view.allocated import allocated_devices
 from unit.kubernetes.dra.model.nodes import NAMING
 from unit.kubernetes.dra.view.test_pools import POOL, claim, published
 

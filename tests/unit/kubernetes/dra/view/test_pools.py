@@ -6,14 +6,7 @@ import msgspec
 
 import support.vgpufactory as vgpus
 from aliquot.kubernetes.client.object_base import ObjectMeta
-from aliquot.kubernetes.dra.model.claims import (
-    AllocationResult,
-    ClaimAllocationStatus,
-    ClaimConsumer,
-    DeviceResults,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
+from aliquot.kubernetes.dra.model.claims import ResourceClaim
 from aliquot.kubernetes.dra.model.layout import SliceLayout
 from aliquot.kubernetes.dra.model.objects import DeviceTaint, ResourceSlice
 from aliquot.kubernetes.dra.model.offer import offered_devices
@@ -21,6 +14,13 @@ from aliquot.kubernetes.dra.model.publication import Publication
 from aliquot.kubernetes.dra.model.slices import build_slices
 from aliquot.kubernetes.dra.model.vm_service import VmService
 from aliquot.kubernetes.dra.view.pools import NOT_PUBLISHED, WHOLE, WHOLE_FOR_VM, DraGpuView, FitView, gpu_pools
+from aliquot.kubernetes.kinds.claim_status import (
+    AllocationResult,
+    ClaimAllocationStatus,
+    ClaimConsumer,
+    DeviceResults,
+    ResourceClaimStatus,
+)
 from support import factory
 from unit.kubernetes.dra.model.nodes import A100, NAMING, desired, holding, offered
 
