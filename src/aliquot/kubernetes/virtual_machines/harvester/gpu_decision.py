@@ -206,7 +206,11 @@ def _with_scheduler(physical_gpu: PhysicalGpu, base: DesiredGpu) -> tuple[Desire
     partial = replace(wanted, spares_held=True)
     if why is not None and why.reason == HELD and _first_blocker(physical_gpu, partial) is None:
         return partial, why  # the GPU instances that VMs use wait, and the others need not
-    return (wanted, None) if why is None or _first_blocker(physical_gpu, base) else (base, why)
+    if why is None or _first_blocker(physical_gpu, base):
+        return wanted, None
+    if why.reason == HELD:
+        return base, why  # it waits for the holder
+    return base, replace(why, next_step=f"kubectl annotate sriovgpudevice {physical_gpu.name} {SCHEDULER_ANNOTATION}-")
 
 
 def _skipped_layout(physical_gpu: PhysicalGpu, mig_mode: bool | None) -> MigLayout:

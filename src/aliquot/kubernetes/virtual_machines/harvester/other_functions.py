@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from aliquot.core.model.pci import PciFunction
+from aliquot.errors import Message
 from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDeviceClaim, passes_through
 from aliquot.kubernetes.kinds.harvester_names import CLAIM_FINALIZER, DRIVER_ANNOTATION, object_name
+from aliquot.kubernetes.kinds.harvester_peripherals import port_name
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO
@@ -110,9 +112,21 @@ def binding_state(
         return "False", ObjectVerdict(reason_word("IOMMU_GROUP"), text, step)
     result = results.get(function.address)
     if result is not None and not result.ok:
-        return "False", ObjectVerdict(result.reason, result.message)
+        return "False", _failure(view, function, result)
     text = f"{function.address} is being {'taken back' if leaving else 'passed through'}"
     return "False", ObjectVerdict(PENDING, text)
+
+
+def _failure(view: NodeView, function: PciFunction, result: Result) -> ObjectVerdict:
+    """Return why the last attempt failed. The functions of a network port go by its object."""
+    ports = view.peripherals.ports if view.peripherals is not None else ()
+    port = next((each for each in ports if each.address == function.address and each.functions), None)
+    if port is None or port.traffic:
+        return ObjectVerdict(result.reason, result.message)
+    step = f"kubectl patch sriovnetworkdevice {port_name(view.node, port.interface)} --type merge -p " + (
+        """'{"spec":{"numVFs":0}}'"""
+    )
+    return ObjectVerdict(result.reason, Message.parse(result.message).sentence, step)
 
 
 def _slot(address: str) -> str:

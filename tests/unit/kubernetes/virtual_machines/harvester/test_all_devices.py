@@ -106,6 +106,13 @@ def test_what_the_host_needs_stays_and_the_claim_names_the_user(one: One, addres
     assert one.store.of("PCIDeviceClaim") == {}
 
 
+def test_a_claim_on_a_card_with_functions_names_the_command_that_removes_them(tmp_path: Path) -> None:
+    one = One("a2:mdev:host", tmp_path, "n", GPU, all_devices=True, peripherals=True).settle()
+    claim(one, CARD)
+    step = """kubectl patch sriovnetworkdevice n-ens6f0np0 --type merge -p '{"spec":{"numVFs":0}}'"""
+    assert message(one.store.get("PCIDeviceClaim", one.name_of(CARD))).endswith(f" | next: {step}")
+
+
 def test_the_card_with_the_nodes_address_stays(one: One) -> None:
     one.node.backend.memory.node.state.route = "eno50"
     one.node.backend.memory.node.files_changed()

@@ -74,6 +74,7 @@ def test_a_partitioned_gpu_has_none_and_is_partitioned_nevertheless(tmp_path: Pa
     assert one.node.whole.read().gpus[0].mig.enabled
     assert ready(one.device(PCI)) == ("False", "Scheduler")
     assert "MIG mode disabled" in message(one.device(PCI))
+    assert message(one.device(PCI)).endswith(f" | next: kubectl annotate sriovgpudevice {NAME} {SCHEDULER}-")
 
 
 def test_gpu_instances_that_share_vgpus_have_it_one_by_one(tmp_path: Path) -> None:

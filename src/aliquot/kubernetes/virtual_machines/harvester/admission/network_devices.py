@@ -21,9 +21,12 @@ def create(
 def update(
     edit: ObjectEdit[SRIOVNetworkDevice], old: SRIOVNetworkDevice, new: SRIOVNetworkDevice, snapshot: AdmissionSnapshot
 ) -> Iterator[Message]:
-    """Check a change. The kernel changes the number of functions only by removing all of them."""
+    """Check a change. The kernel changes the number of functions only by removing all of them.
+
+    The number that exists is always admitted: it takes a request back that the port cannot meet.
+    """
     yield from moved_errors((old.spec.node_name, old.spec.address), (new.spec.node_name, new.spec.address))
-    if old.spec.num_vfs != new.spec.num_vfs:
+    if new.spec.num_vfs not in (old.spec.num_vfs, len(old.status.vf_pci_devices)):
         yield from _claimed_errors("change numVFs of", edit.name, old, snapshot)
 
 

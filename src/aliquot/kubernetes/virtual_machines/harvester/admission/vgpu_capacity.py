@@ -9,12 +9,15 @@ from __future__ import annotations
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.vgpu.placement_policies import EqualSizePolicy, MigBackedPolicy, PlacementPolicy
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import PCIDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_names import PARENT_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
     AdmissionSnapshot,
     parent_gpu_name,
     shorten_list,
 )
+from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
 def table_of(function: PCIDevice | None, type_name: str) -> VgpuTable | None:
@@ -28,32 +31,34 @@ def table_of(function: PCIDevice | None, type_name: str) -> VgpuTable | None:
     return None
 
 
-def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> str:
-    """Return why a vGPU of this type does not fit beside the other enabled vGPUs of its GPU; "" if it fits or no
-    table applies.
+def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> Message | None:
+    """Return why a vGPU of this type does not fit beside the other enabled vGPUs of its GPU, with the next command;
+    None if it fits or no table applies.
     """
     parent = parent_gpu_name(device)
     table = table_of(snapshot.functions.get(parent), device.spec.type_name)
     if table is None:
-        return ""
+        return None
     others = [v for v in snapshot.vgpus_of(parent) if v.name != device.name and v.spec.enabled and v.spec.type_name]
     types = [table.by_name.get(each.spec.type_name) for each in others]
     wanted = table.by_name[device.spec.type_name]
     known = [each for each in types if each is not None]
     policy = _placement_policy(snapshot, parent, table, wanted, known)
     if policy is None:
-        return ""
+        return None
     state = policy.initial_state([])
     for each in known:
         found = policy.place(state, each)
         if found is None:
-            return ""  # the enabled vGPUs break these rules: the rules do not apply to this GPU
+            return None  # the enabled vGPUs break these rules: the rules do not apply to this GPU
         state = found[0]
     if policy.place(state, wanted) is not None:
-        return ""
+        return None
     enabled = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(others, key=lambda v: v.name))
     why = f"{device.spec.type_name} does not fit beside what is enabled on {parent}"
-    return f"{why} ({shorten_list(enabled)})" if enabled else f"{why}: it has no GPU instance for this type"
+    if not enabled:
+        return advice(f"{why}: it has no GPU instance for this type", f"kubectl edit migconfiguration {parent}")
+    return advice(f"{why} ({shorten_list(enabled)})", f"kubectl get vgpudevices -l {PARENT_LABEL}={parent}")
 
 
 def _placement_policy(

@@ -98,14 +98,14 @@ def _enabling_errors(name: str, old: VGPUDevice, new: VGPUDevice, snapshot: Admi
     if old.status.configured == wanted:
         return  # the vGPU exists: created by hand, or enabled again before it was destroyed
     if wanted not in old.status.available_types:
-        misfit = capacities.explain_misfit(snapshot, new) if old.status.available_types else ""
+        misfit = capacities.explain_misfit(snapshot, new) if old.status.available_types else None
         intended = _intended_type(wanted, old.status.available_types)
         hint = f" (did you mean {intended}?)" if intended else ""
         found = _prefixed(f"{wanted} is not a valid profile for {name} now{hint}: ", _available_types(old, snapshot))
-        yield Message(f"{found.sentence}; {misfit}") if misfit else found
+        yield Message(f"{found.sentence}; {misfit.sentence}", misfit.next_step) if misfit else found
         return
-    if why := capacities.explain_misfit(snapshot, new):
-        yield Message(why)
+    if misfit := capacities.explain_misfit(snapshot, new):
+        yield misfit
 
 
 def _intended_type(typed: str, available: Mapping[str, str]) -> str:

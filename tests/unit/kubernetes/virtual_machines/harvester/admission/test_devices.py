@@ -34,6 +34,7 @@ TYPES = {A2_4Q: "nvidia-746", "NVIDIA A2-8Q": "nvidia-747"}
 A100 = function(device="20b0", resource="nvidia.com/A100")
 
 OFF_004 = """ | next: kubectl patch vgpudevice n1-000008004 --type merge -p '{"spec":{"enabled":false}}'"""
+NEXT = f"kubectl get vgpudevices -l harvesterhci.io/parentSRIOVGPUDevice={GPU}"
 
 
 def messages(kind: str, old: Any, new: Any, **given: Any) -> str:
@@ -275,6 +276,7 @@ def test_a_type_of_another_size_is_refused_with_what_it_does_not_fit_beside() ->
     refused = messages("vgpudevices", old, ask, gpus=[gpu()], vgpus=[there, old], functions=[function()])
     assert "available are NVIDIA A2-4Q; NVIDIA A2-8Q does not fit beside" in refused
     assert "(NVIDIA A2-4Q on n1-000008004)" in refused
+    assert refused.endswith(f"| next: {NEXT}")
 
 
 def test_two_users_in_the_same_second_do_not_both_get_what_fits_once() -> None:
@@ -283,7 +285,8 @@ def test_two_users_in_the_same_second_do_not_both_get_what_fits_once() -> None:
     ask = merged(old, spec={"enabled": True, "vGPUTypeName": A2_4Q})
     requested = vgpu("0000:08:00.4", "NVIDIA A2-8Q", True, made=False)
     refused = messages("vgpudevices", old, ask, vgpus=[requested, old], functions=[function()])
-    assert refused == f"{A2_4Q} does not fit beside what is enabled on {GPU} (NVIDIA A2-8Q on n1-000008004)"
+    why = f"{A2_4Q} does not fit beside what is enabled on {GPU} (NVIDIA A2-8Q on n1-000008004)"
+    assert refused == f"{why} | next: {NEXT}"
     four = [vgpu(f"0000:08:00.{n}", A2_4Q, True) for n in (4, 6, 7)]
     assert messages("vgpudevices", old, ask, vgpus=four, functions=[function()]) == ""
     full = [*four, vgpu("0000:08:01.0", A2_4Q, True)]

@@ -88,6 +88,14 @@ def test_the_number_of_functions_stays_while_one_is_claimed(wanted: int) -> None
     assert message("sriovnetworkdevices", port(2, *VFS), port(2, *VFS), **given) == ""
 
 
+def test_a_number_that_the_port_cannot_have_is_taken_back_while_a_function_is_claimed() -> None:
+    given: dict[str, Any] = {"claims": [claim("0000:06:00.2")]}
+    existing = {"vfAddresses": ["0000:06:00.2", "0000:06:00.3"], "vfPCIDevices": list(VFS)}
+    too_many = merged(port(9), status=existing)
+    assert message("sriovnetworkdevices", too_many, merged(too_many, spec={"numVFs": 2}), **given) == ""
+    assert "are claimed" in message("sriovnetworkdevices", too_many, merged(too_many, spec={"numVFs": 4}), **given)
+
+
 def test_a_port_whose_functions_are_claimed_is_not_deleted() -> None:
     given: dict[str, Any] = {"claims": [claim("0000:06:00.3")]}
     assert f"cannot delete {PORT}" in message("sriovnetworkdevices", port(2, *VFS), None, **given)
