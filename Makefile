@@ -46,8 +46,8 @@ sandbox: $(VENV)/.clusters   ## the same cluster, kept running for you until Ctr
 demo-machines: $(VENV)/.clusters   ## GPUs for virtual machines in a cluster on this machine, told with kubectl
 	@$(RUN) $(BIN)/python tools/sandbox.py --machines --story
 
-sandbox-machines: $(VENV)/.clusters   ## the same cluster, kept running for you until Ctrl-C
-	@$(RUN) $(BIN)/python tools/sandbox.py --machines
+sandbox-machines: $(VENV)/.clusters   ## the same cluster until Ctrl-C (NODES="node3=t4:mdev:bus08" adds, ALL_DEVICES=1 serves all)
+	@$(RUN) $(BIN)/python tools/sandbox.py --machines $(NODES:%=--node %) $(if $(ALL_DEVICES),--all-devices)
 
 demo-slurm: $(VENV)/.demo   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
 	@$(RUN) $(BIN)/python tools/sandbox_slurm.py

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from tools.demo_terminal import patiently, reported, show  # noqa: E402
-from tools.sandbox_machines import Machines  # noqa: E402
+from tools.sandbox_machines import NODES, Machines  # noqa: E402
 from tools.sandbox_story import story as story_of_machines  # noqa: E402
 
 from support.agents import NAMESPACE, Agent  # noqa: E402
@@ -153,10 +153,20 @@ def story(box: Sandbox) -> None:
     print("\nDone: labelled, allocated, drained, broken, healed. `make sandbox` keeps one running for you.")
 
 
+def _machines(folder: Path, options: argparse.Namespace) -> Machines:
+    nodes = dict(NODES)
+    for each in options.node:
+        name, _, template = each.partition("=")
+        nodes[name] = template
+    return Machines(folder, nodes, all_devices=options.all_devices)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--story", action="store_true", help="run the story and end")
     parser.add_argument("--machines", action="store_true", help="GPUs for virtual machines")
+    parser.add_argument("--node", action="append", default=[], metavar="NAME=TEMPLATE", help="a node for --machines")
+    parser.add_argument("--all-devices", action="store_true", help="with --machines: serve every PCI and USB device")
     parser.add_argument("--template", default="h100-80gb-hbm3*2", help="the node's GPUs, as for 'aliquot sim start'")
     options = parser.parse_args()
     if options.story and shutil.which("kubectl") is None:
@@ -170,7 +180,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="aq-"))
     box: Machines | Sandbox | None = None
     try:
-        box = Machines(folder) if options.machines else Sandbox(folder, options.template)
+        box = _machines(folder, options) if options.machines else Sandbox(folder, options.template)
         box.start()
         if options.story:
             return reported(lambda: story_of_machines(box) if isinstance(box, Machines) else story(box))

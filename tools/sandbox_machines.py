@@ -1,4 +1,4 @@
-"""The cluster of ``tools/sandbox.py --machines``: two nodes with GPUs, and simulated KubeVirt and kubelets.
+"""The cluster of ``tools/sandbox.py --machines``: nodes with GPUs, and simulated KubeVirt and kubelets.
 
 The API server is the stand-in, GPUs are simulated, the driver is in a pod of each node. The devices agents and the
 controller with its webhooks are real processes with the rights of their manifests.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 from tools.demo_terminal import patiently, show
 
+from aliquot.errors import AliquotError
 from support.cluster import StandinCluster
 from support.kubevirt.machines import Launcher
 from support.standin.execs import Command, Container, Ran
@@ -35,8 +36,8 @@ _PATIENCE_S = 60
 class Machines:
     """A cluster below one folder. ``start`` returns after the agents have reported their GPUs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, nodes: Mapping[str, str] = NODES, *, all_devices: bool = False) -> None:
+        self.folder, self.nodes, self.all_devices = folder, nodes, all_devices
         self.cluster = StandinCluster(folder)
         self.site: Site | None = None
         self.environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig())}
@@ -44,7 +45,7 @@ class Machines:
         self._players = threading.Thread(target=self._play, daemon=True)
 
     def start(self) -> None:
-        self.site = Site(self.cluster, self.folder, NODES)
+        self.site = Site(self.cluster, self.folder, self.nodes, all_devices=self.all_devices)
         self._players.start()
         for name, agent in self.site.agents.items():
             seen = partial(agent.all, "sriovgpudevices")
@@ -66,6 +67,7 @@ class Machines:
                 self.site.environment.step()
             except (
                 AssertionError,
+                AliquotError,
                 OSError,
             ) as error:  # the user typed something unknown to the simulation: report it, and go on
                 print(f"players: {error}", file=sys.stderr, flush=True)
@@ -155,6 +157,10 @@ class Machines:
             "kubectl get sriovgpudevices   # then docs/howto/harvester-vms.md from step 2, or docs/harvester.md",
             f"curl -sk https://localhost:{self.site.controller.port}/v1/capacity",
             "kubectl -n harvester-system exec nvidia-driver-node2 -- nvidia-smi mig -lgi",
+            *(
+                f"ALIQUOT_STATE_DIR={agent.state} ALIQUOT_SIM=machine aliquot sim show   # usb, reboot on {name}"
+                for name, agent in self.site.agents.items()
+            ),
             *(f"tail -f {agent.log_path}" for agent in self.site.agents.values()),
             f"tail -f {self.folder}/controller.log",
         ]

@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
+from aliquot.kubernetes.kinds.harvester_peripherals import USB_ENV
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.sim import lifecycle as control
 from aliquot.sim.files import SimFiles
@@ -50,9 +51,19 @@ class Site:
     """``nodes`` are names and templates, ``agents`` are by node. ``environment`` simulates KubeVirt and kubelets."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, nodes: Mapping[str, str], *, webhooks: bool = True, pods: bool = True
+        self,
+        cluster: Cluster,
+        folder: Path,
+        nodes: Mapping[str, str],
+        *,
+        webhooks: bool = True,
+        pods: bool = True,
+        all_devices: bool = False,
     ) -> None:
-        """Start the site. With ``pods`` False, the driver is on the nodes themselves."""
+        """Start the site. With ``pods`` False, the driver is on the nodes themselves. With ``all_devices``, the agents
+        serve every PCI and USB device.
+        """
+        self.all_devices = all_devices
         self.cluster, self.folder = cluster, folder
         self.pods = pods and isinstance(cluster, StandinCluster)
         self.environment = VmCluster(cluster)
@@ -84,6 +95,8 @@ class Site:
         self.agents[name] = agent
         node = self.environment.node(name, on_start=partial(_open, agent), on_stop=partial(_close, agent))
         agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
+        if self.all_devices:
+            agent.arguments.append("--all-devices")
         if self.pods:
             agent.check_s = PODS_CHECK_S
         if self.pods:
@@ -224,7 +237,8 @@ def _patch(kind: str, name: str, spec: JSON) -> list[str]:
 
 def _open(agent: DevicesAgent, launcher: Launcher) -> None:
     """Open the devices of a launcher, as QEMU does."""
-    ids = [each for value in launcher.environment.values() for each in value.split(",")]
+    values = [value for name, value in launcher.environment.items() if not name.startswith(USB_ENV)]
+    ids = [each for value in values for each in value.split(",")]
     if ids:
         agent.sim.start_vm(launcher.pod, *ids)
 
