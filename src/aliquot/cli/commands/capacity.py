@@ -90,7 +90,7 @@ def _fit(args: Args, found: Capacity) -> FitResult | None:
     """Answer whether the requested VMs fit; None if none are requested. Raises UsageError, ConfigError."""
     from aliquot.kubernetes.virtual_machines.kubevirt import rancher
     from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
-    from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
+    from aliquot.kubernetes.virtual_machines.kubevirt.fit import explain_fit
 
     counts = rancher.requests(args.vgpu_info or "", args.host_device_info or "")
     for resource, count in _parse_requests(args.request or ()):
@@ -107,7 +107,7 @@ def _fit(args: Args, found: Capacity) -> FitResult | None:
         pool = rancher.machine_pool(namespace, args.cluster, vms, counts, args.pool or "")
         return rancher.fit_pools(found, [pool])
     rancher.check_vm_count(vms)
-    return fit(found, [VmDemand(namespace, f"(new {n})", counts) for n in range(vms)])
+    return explain_fit(found, [VmDemand(namespace, f"(new {n})", counts) for n in range(vms)])
 
 
 def _parse_requests(words: Sequence[str]) -> list[tuple[str, int]]:

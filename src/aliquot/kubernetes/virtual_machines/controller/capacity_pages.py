@@ -15,7 +15,7 @@ from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as po
 from aliquot.kubernetes.virtual_machines.kubevirt import rancher
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import is_vm_gpu_resource
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
-from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
+from aliquot.kubernetes.virtual_machines.kubevirt.fit import explain_fit
 
 _JSON = "application/json"
 _KNOWN = ("namespace", "cluster", "pool", "machines", "vgpuInfo", "hostDeviceInfo", "resource", "count")
@@ -57,7 +57,8 @@ class CapacityPages:
             pool = rancher.machine_pool(namespace, query["cluster"], vm_count, counts, name)
             return poll.fit_document(rancher.fit_pools(capacity, [pool]))
         rancher.check_vm_count(vm_count)
-        return poll.fit_document(fit(capacity, [VmDemand(namespace, f"(new {n})", counts) for n in range(vm_count)]))
+        wanted = [VmDemand(namespace, f"(new {number})", counts) for number in range(vm_count)]
+        return poll.fit_document(explain_fit(capacity, wanted))
 
     def _cluster(self, path: str) -> Callable[[Mapping[str, str]], object]:
         def page(query: Mapping[str, str]) -> object:

@@ -13,6 +13,7 @@ import msgspec
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ResourceCapacity, is_vm_gpu_resource
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
+replace = msgspec.structs.replace
 _MAX_STEPS, _MAX_VMS = 20_000, 200
 """Limits of the placement search, in steps and VMs. Beyond them only sums are compared: admitting a VM that may wait is
 better than rejecting one that may fit.
@@ -56,6 +57,27 @@ def fit(capacity: Capacity, wanted: Sequence[VmDemand]) -> FitResult:
         return FitResult(True)
     where = ", ".join(sorted(closed))
     return FitResult(True, sorted(resources)[0], f"it fits, but waits for a node that accepts no VMs now ({where})")
+
+
+def explain_fit(capacity: Capacity, wanted: Sequence[VmDemand]) -> FitResult:
+    """Answer a person who asks: ``fit``, and whether the VMs wait for devices that kubelets do not offer now.
+
+    A kubelet offers nothing for seconds after its start, and as long as the node's agent does not run.
+    """
+    found = fit(capacity, wanted)
+    if not found.fits or found.sentence:
+        return found
+    resources, late = {}, set()
+    for name, figure in capacity.resources.items():
+        late |= {each.node for each in figure.nodes if each.usable < each.configured}
+        nodes = tuple(replace(each, configured=0) for each in figure.nodes)
+        resources[name] = replace(figure, nodes=nodes)
+    now = fit(replace(capacity, resources=resources), wanted)
+    if now.fits and not now.sentence:
+        return found
+    where = ", ".join(sorted(late))
+    text = f"it fits, but waits for devices that a node does not offer now ({where}): does its agent run?"
+    return FitResult(True, now.resource, text)
 
 
 def _is_satisfied(capacity: Capacity, wanted: VmDemand) -> bool:

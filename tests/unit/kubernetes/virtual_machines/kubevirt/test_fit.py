@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
-from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
+from aliquot.kubernetes.virtual_machines.kubevirt.fit import explain_fit, fit
 from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4A, A2_4Q, instance, machine, node, vgpu
 
 TWO = (node("n1", {A2_4Q: 4}), node("n2", {A2_4Q: 2, A2_4A: 2}))
@@ -126,6 +126,17 @@ def test_while_kubelet_starts_again_the_objects_say_what_there_is() -> None:
     capacity = measure(ClusterObservation((node("n1", {A2_4Q: 0}),), vgpus=vgpus))
     assert fit(capacity, [wants("a", A2_4Q)]).fits
     assert not fit(capacity, [wants("a", A2_4Q), wants("b", A2_4Q)]).fits
+
+
+def test_a_person_learns_that_a_kubelet_does_not_offer_the_devices_now() -> None:
+    # So it is for seconds after a restart, and for good after the death of the node's agent.
+    vgpus, silent = (vgpu("n1", "0000:08:00.4", "NVIDIA A2-4Q"),), node("n1", {A2_4Q: 0})
+    found = explain_fit(measure(ClusterObservation((silent,), vgpus=vgpus)), [wants("a", A2_4Q)])
+    text = "it fits, but waits for devices that a node does not offer now (n1): does its agent run?"
+    assert (found.fits, found.resource, found.sentence) == (True, A2_4Q, text)
+    other = measure(ClusterObservation((silent, node("n2", {A2_4Q: 1})), vgpus=vgpus))
+    assert explain_fit(other, [wants("a", A2_4Q)]).sentence == ""
+    assert not explain_fit(other, [wants(name, A2_4Q) for name in "abc"]).fits
 
 
 def test_a_machine_without_gpus_always_fits() -> None:
