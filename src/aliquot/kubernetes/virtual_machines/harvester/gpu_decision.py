@@ -203,13 +203,11 @@ def _with_scheduler(physical_gpu: PhysicalGpu, base: DesiredGpu) -> tuple[Desire
         step = f"kubectl annotate --overwrite sriovgpudevice {physical_gpu.name} {SCHEDULER_ANNOTATION}=best-effort"
         return base, ObjectVerdict(reason_word("SCHEDULER"), f"annotation {SCHEDULER_ANNOTATION}: {problem}", step)
     why = _first_blocker(physical_gpu, wanted)
-    partial = replace(wanted, spares_held=True)
-    if why is not None and why.reason == HELD and _first_blocker(physical_gpu, partial) is None:
-        return partial, why  # the GPU instances that VMs use wait, and the others need not
     if why is None or _first_blocker(physical_gpu, base):
         return wanted, None
-    if why.reason == HELD:
-        return base, why  # it waits for the holder
+    if why.reason == HELD:  # the GPU instances that VMs use wait, and the others need not
+        partial = replace(wanted, spares_held=True)
+        return (base if _first_blocker(physical_gpu, partial) else partial), why
     return base, replace(why, next_step=f"kubectl annotate sriovgpudevice {physical_gpu.name} {SCHEDULER_ANNOTATION}-")
 
 
