@@ -476,9 +476,9 @@ MUTANTS = {
         PARAMETERS,
     ),
     "parameters-place": Mutant(
-        "plugin parameters: a vGPU that gets others moves to the first free function",
+        "renewal: vGPUs that are created again move to the first free functions",
         "core/planner/vgpu/gpu_plan.py",
-        "recorded = (*renewed, *gpu.virtual.recorded_vgpus)",
+        "recorded = (*(h.vgpu for h in to_destroy), *gpu.virtual.recorded_vgpus)",
         "recorded = gpu.virtual.recorded_vgpus",
         PARAMETERS,
     ),
@@ -508,13 +508,6 @@ MUTANTS = {
         "core/planner/vgpu/scheduler.py",
         "remains = DEFAULT if wiped else task.virtual.scheduler",
         "remains = task.virtual.scheduler or DEFAULT",
-        SCHEDULER,
-    ),
-    "scheduler-place": Mutant(
-        "scheduler: vGPUs that are created again for it move to the first free functions",
-        "core/planner/vgpu/gpu_plan.py",
-        "every = transition.scheduler and not transition.wipes",
-        "every = False",
         SCHEDULER,
     ),
     "scheduler-mixed": Mutant(
@@ -566,13 +559,6 @@ MUTANTS = {
         "return mixed + scheduler if mode else scheduler + mixed",
         INSTANCE_SCHEDULER,
     ),
-    "scheduler-inside-place": Mutant(
-        "scheduler: vGPUs of a GPU instance that are created again for it move to the first free functions",
-        "core/planner/vgpu/gpu_plan.py",
-        "inside = frozenset() if transition.wipes else transition.switched",
-        "inside = frozenset[int]()",
-        INSTANCE_SCHEDULER,
-    ),
     "scheduler-inside-unseen": Mutant(
         "scheduler: one of a GPU instance is requested where it cannot be seen",
         "core/planner/vgpu/gpu_mode.py",
@@ -582,9 +568,9 @@ MUTANTS = {
     ),
     "scheduler-strict": Mutant(
         "scheduler: a time slice is requested of drivers that have none",
-        "core/planner/vgpu/rules.py",
-        "numbers(driver) >= (ALWAYS_STRICT,)",
-        "numbers(driver) >= (ALWAYS_STRICT + 100,)",
+        "core/model/vgpu_scheduler.py",
+        "numbers(driver) < (ALWAYS_STRICT,)",
+        "numbers(driver) < (ALWAYS_STRICT + 100,)",
         SCHEDULER,
     ),
     "scheduler-boot": Mutant(

@@ -193,6 +193,32 @@ def test_mig_and_vgpus_of_one_gpu_are_one_request() -> None:
     assert (request.mig, request.instances, [v.type for v in request.vgpus or ()]) == (True, (), ["GRID A100X-1-5C"])
 
 
+def test_placements_that_no_order_of_creations_reaches_are_not_requested() -> None:
+    def mixed(*places: int) -> Inventory:
+        before = with_vgpus(changed(hosting(node("A40"), enabled=True), 0, virtual_mixed_size=True), 0, *["A40-8Q"] * 2)
+        vgpus = zip(before.gpus[0].vgpus, places, strict=True)
+        return changed(before, 0, vgpus=tuple(msgspec.structs.replace(v, placement=place) for v, place in vgpus))
+
+    def placements(before: Inventory) -> list[int | None]:
+        desired = back(before)
+        assert (plan(before, desired).blockers, plan(before, desired).actions) == ((), ())
+        empty = plan(changed(before, 0, vgpus=()), desired)
+        assert (empty.blockers, len(empty.actions)) == ((), 2)
+        return [v.placement for v in desired.gpus[0].vgpus or ()]
+
+    first, second, third = make_gpu("A40").by_name["A40-8Q"].mixed[:3]
+    assert placements(mixed(first, second)) == [first, second]
+    assert placements(mixed(first, third)) == [None, None], "one between them is gone"
+
+
+def test_the_placement_in_a_gpu_instance_is_not_requested() -> None:
+    name = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+    before = with_vgpus(changed(hosting(node(name), enabled=True), 0, mig=MIG_ON), 0, "DC-1-8Q")
+    vgpu_in_instance = msgspec.structs.replace(before.gpus[0].vgpus[0], gpu_instance=1, placement=16)
+    (gpu,) = back(changed(before, 0, vgpus=(vgpu_in_instance,))).gpus
+    assert [v.placement for v in gpu.vgpus or ()] == [None], "the driver chooses it, as the planner knows"
+
+
 def test_a_gpu_that_moved_has_its_functions_at_the_same_distance() -> None:
     before = with_vgpus(hosting(node("A2"), enabled=True), 0, *["A2-1Q"] * 5)
     (gpu,) = hosting(node("T4", "A2")).gpus[1:]

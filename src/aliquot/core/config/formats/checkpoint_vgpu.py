@@ -13,6 +13,7 @@ from aliquot.core.model.desired import DesiredGpu, DesiredVgpu, ResolutionFailur
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_scheduler import normal_scheduler, scheduler_of
+from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.errors import ConfigError
 
 VERSION = "v1"
@@ -166,7 +167,8 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) ->
         if not function:
             sentence = f"{source}: {gpu_text(gpu)} has no virtual function {each.function}"
             return ResolutionFailure("NO_FUNCTION", sentence, gpu.pci, f"aliquot show {gpu.index}")
-        vgpus.append(DesiredVgpu(known.id, known.name, function, each.uuid, each.placement, each.parameters))
+        placement = None if known.mig_backed else each.placement
+        vgpus.append(DesiredVgpu(known.id, known.name, function, each.uuid, placement, each.parameters))
     functions = None if recorded.functions is None else recorded.functions > 0
     bound = (
         None
@@ -177,13 +179,29 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) ->
         gpu.pci,
         None,
         None,
-        vgpus=tuple(vgpus),
+        vgpus=_with_reachable_placements(table, vgpus),
         functions=functions,
         mixed_size=recorded.mixed_size,
         scheduler=recorded.scheduler,
         passthrough=False,
         vfio_bound=None if bound is None else tuple(filter(None, bound)),
     )
+
+
+def _with_reachable_placements(table: VgpuTable | None, vgpus: list[DesiredVgpu]) -> tuple[DesiredVgpu, ...]:
+    """Return vGPUs without their placements in mixed-size mode if the driver never leads to these: after a vGPU is
+    destroyed, the others may be where no order of creations puts them.
+    """
+    if table is None or all(v.placement is None for v in vgpus):
+        return tuple(vgpus)
+    from aliquot.core.planner.vgpu.matching import WantedVgpu
+    from aliquot.core.planner.vgpu.placement_policies import MixedSizePolicy
+    from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
+
+    items = [WantedVgpu(v, table.by_id[v.type_id]) for v in vgpus]
+    if find_vgpu_target(MixedSizePolicy(table), items, ()) is not None:
+        return tuple(vgpus)
+    return tuple(msgspec.structs.replace(v, placement=None) for v in vgpus)
 
 
 def _relocated(function: str, old_pci: str, gpu: Gpu) -> str:
