@@ -583,7 +583,7 @@ MUTANTS = {
     "scheduler-object": Mutant(
         "scheduler: an annotation that is impossible now holds up the GPU's other objects",
         f"{HARVESTER}/gpu_decision.py",
-        "return (wanted, None) if why is None or _first_blocker(physical_gpu, base) else (base, why)",
+        "return (base if _first_blocker(physical_gpu, partial) else partial), why",
         "return wanted, None",
         (f"{_UNITS}/harvester/test_scheduler_objects.py",),
     ),
