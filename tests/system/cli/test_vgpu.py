@@ -486,7 +486,6 @@ def test_the_scheduler_of_gpu_instances_is_shown_undone_and_restored_by_a_boot(h
     assert "scheduler: 'equal-share,2ms'" in run("export", "--native").out
     instances = msgspec.json.decode(run("show", "-o", "json").out)["gpus"][0]["instances"]
     assert [i["scheduler"] for i in instances] == ["equal-share,2ms"] * 2
-    (one, two) = (i["id"] for i in instances)
     sim.node._control("vm-start", name="win10", devices=[gpu(sim)["vgpus"][0]["function"]])
     held = run("plan", "--gpu", "0", "--vgpu", "none")
     assert (held.code, "win10" in held.out + held.err) == (20, True), held
@@ -495,4 +494,3 @@ def test_the_scheduler_of_gpu_instances_is_shown_undone_and_restored_by_a_boot(h
     assert run("verify", "-f", "x.yaml").code == 30
     assert run("restore", "--boot").code == 0
     assert run("verify", "-f", "x.yaml").code == 0
-    assert one != two

@@ -80,6 +80,7 @@ OTHER: dict[str, Callable[[], Inventory]] = {
     "passthrough": lambda: _with(passthrough=True),
     "virtual functions": lambda: _virtual(functions=()),
     "mixed-size mode": lambda: _virtual(mixed_size=True),
+    "scheduler of a GPU instance": lambda: _instance(scheduler="equal-share"),
     "no vGPU": lambda: _with(vgpus=()),
     "vGPU's function": lambda: _vgpu(function="0000:07:00.5"),
     "vGPU type": lambda: _vgpu(type_id=564),

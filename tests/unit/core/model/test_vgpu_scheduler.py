@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core.model import vgpu_scheduler as schedulers
-from aliquot.core.model.vgpu_scheduler import VgpuScheduler, from_driver, meets, normal_scheduler, to_driver
+from aliquot.core.model.inventory import Gpu, GpuInstance, Mig
+from aliquot.core.model.vgpu_scheduler import (
+    VgpuScheduler,
+    from_driver,
+    instances_to_switch,
+    meets,
+    normal_scheduler,
+    scheduler_of,
+    to_driver,
+)
 
 SHARES = st.sampled_from(schedulers.POLICIES[1:])
 SLICES = st.integers(schedulers.MIN_SLICE_NS // 1000, schedulers.MAX_SLICE_NS // 1000).map(lambda us: us * 1000)
@@ -72,3 +82,19 @@ def test_a_request_without_details_leaves_them() -> None:
     assert not meets("equal-share", "equal-share,2ms")
     assert not meets("equal-share,2ms", "equal-share,480Hz")
     assert not meets("fixed-share", "equal-share")
+
+
+def test_what_gpu_instances_have_in_common() -> None:
+    def gpu(*found: str | msgspec.UnsetType) -> Gpu:
+        instances = tuple(GpuInstance(n, "1g.24gb+gfx", 47, f"{3 * n}:3", scheduler=s) for n, s in enumerate(found))
+        return Gpu("0000:08:00.0", "GPU-1", 0, "a board", mig=Mig(True, "enabled", "enabled"), instances=instances)
+
+    assert [scheduler_of(gpu(*found)) for found in ((), (msgspec.UNSET,), ("equal-share,2ms", msgspec.UNSET))] == [
+        "",
+        "",
+        "equal-share,2ms",
+    ]
+    assert scheduler_of(gpu("equal-share,2ms", "equal-share")) == "equal-share", "details differ"
+    assert scheduler_of(gpu("equal-share", "best-effort")) == ""
+    three = gpu("equal-share,2ms", "best-effort", msgspec.UNSET)
+    assert [instances_to_switch(three, s) for s in ("equal-share", "fixed-share", "")] == [{1}, {0, 1}, set()]

@@ -49,6 +49,13 @@ def test_instances_come_and_go() -> None:
     assert reported(GPU, replace(GPU, instances=(other, B))) == ["destroyed 1g.5gb at 0:1", "created 1g.5gb+me at 0:1"]
 
 
+def test_a_gpu_instance_gets_another_scheduler() -> None:
+    before, after = replace(B, scheduler="best-effort"), replace(B, scheduler="equal-share,2ms")
+    shown = reported(replace(GPU, instances=(A, before)), replace(GPU, instances=(A, after)))
+    assert shown == ["3g.20gb at 4:4 has scheduler equal-share,2ms"]
+    assert reported(GPU, replace(GPU, instances=(A, before))) == [], "it was not seen before"
+
+
 def test_instances_change_hands() -> None:
     held = replace(A, held=True, holders=(JOB,))
     assert reported(GPU, replace(GPU, instances=(held, B))) == ["1g.5gb at 0:1 held by job 8812 (train)"]

@@ -131,3 +131,17 @@ def test_a_scheduler_counts_in_its_boot_only(tmp_path: Path) -> None:
         found = OwnerMapFile(str(tmp_path)).load()[0]
         assert (found.scheduler_of("GPU-1", boot), len(found.schedulers)) == (scheduler, 1)
     assert (found.scheduler_of("GPU-1", "b1"), found.scheduler_of("GPU-2", "b2")) == ("", "")
+
+
+def test_gpu_instances_have_schedulers_of_their_own(tmp_path: Path) -> None:
+    owners = OwnerMapFile(str(tmp_path))
+    for instance, scheduler in ((None, "fixed-share"), (3, "equal-share"), (4, "best-effort"), (3, "equal-share,2ms")):
+        record = SchedulerRecord("GPU-1", scheduler, "b1", instance)
+        owners.change(lambda owner_map, record=record: owner_map.with_scheduler(record))  # type: ignore[misc]
+    found = owners.load()[0]
+    assert [found.scheduler_of("GPU-1", "b1", n) for n in (None, 3, 4, 5)] == [
+        "fixed-share",
+        "equal-share,2ms",
+        "best-effort",
+        "",
+    ]
