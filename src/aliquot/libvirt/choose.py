@@ -12,7 +12,7 @@ from aliquot.core.model.desired import RuleCode
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.planner.vgpu.naming import plan_command
 from aliquot.errors import BlockedError, ConfigError
-from aliquot.libvirt.identify import VFIO_PCI, IdentifiedDevice, device_names, hostdev_of, vgpus
+from aliquot.libvirt.identify import VFIO_PCI, IdentifiedDevice, device_names, hostdev_of, shared_parts, vgpus
 from aliquot.libvirt.models import PCI, Hostdev
 
 VmByDevice = Mapping[str, str]
@@ -164,10 +164,10 @@ def _resolve(inventory: Inventory, name: str) -> IdentifiedDevice:
 
 def _whole(gpu: Gpu) -> IdentifiedDevice:
     """Return a whole GPU: already bound to vfio-pci, or left for libvirt to bind when the VM starts."""
-    if gpu.virtual is not None and gpu.virtual.enabled:
+    if parts := shared_parts(gpu):
         raise _refusal(
             "FUNCTIONS_IN_USE",
-            f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be passed through whole",
+            f"GPU {gpu.pci} has {parts}: it cannot be passed through whole",
             f"aliquot vgpu disable {gpu.pci}",
         )
     if gpu.instances and not gpu.passthrough:

@@ -18,6 +18,7 @@ from aliquot.libvirt.identify import (
     IdentifiedDevice,
     device_names,
     find_by_stable_uuid,
+    shared_parts,
     vm_by_device,
 )
 from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain, NodeDevice
@@ -134,8 +135,8 @@ def _whole(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu, context: V
                 step=f"aliquot passthrough enable {gpu.pci}",
             )
         )
-    if gpu.virtual is not None and gpu.virtual.enabled:
-        message = f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be passed through whole"
+    if parts := shared_parts(gpu):
+        message = f"GPU {gpu.pci} has {parts}: it cannot be passed through whole"
         found.append(Blocker("FUNCTIONS_IN_USE", message, gpu.pci, step=f"aliquot vgpu disable {gpu.pci}"))
     foreign = [each for each in context.foreign.get(gpu.pci, ()) if each.pci not in keys(domain.hostdevs)]
     if foreign:

@@ -111,3 +111,13 @@ def hostdev_of(gpu: Gpu, vgpu: Vgpu) -> Hostdev:
     if gpu.uses_vendor_vfio:
         return Hostdev(PCI, address=vgpu.function)
     return Hostdev(MDEV, uuid=vgpu.uuid, model="vfio-pci")
+
+
+def shared_parts(gpu: Gpu) -> str:
+    """Return what VMs can have of a GPU, so that no VM may have it whole: ``32 virtual functions``; "" for nothing.
+
+    vGPUs of a GPU without virtual functions are mdevs of the GPU itself.
+    """
+    if gpu.virtual is not None and gpu.virtual.enabled:
+        return f"{len(gpu.virtual.functions)} virtual functions"
+    return f"{len(gpu.vgpus)} vGPU{'s' if len(gpu.vgpus) > 1 else ''}" if gpu.vgpus else ""

@@ -72,6 +72,7 @@ def test_a_running_machine_has_its_own_vgpus_open() -> None:
         ((pci("0000:08:00.4", managed=True),), ["WORLD"]),
         ((mdev(L40S, 0),), ["WORLD"]),
         ((pci("0000:08:00.0"),), ["NOT_BOUND", "FUNCTIONS_IN_USE"]),
+        ((pci(T4.pci, managed=True),), ["FUNCTIONS_IN_USE"]),
     ],
 )
 def test_a_rule_each(devices: tuple[Hostdev, ...], expected: list[str]) -> None:

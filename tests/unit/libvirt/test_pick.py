@@ -88,6 +88,7 @@ def test_devices_by_name() -> None:
         ("0000:99:00.0", "NO_VGPU", "aliquot vgpu list"),
         ("c73f1fa6-489e-4834-9476-d70dabd98c40", "NO_VGPU", "aliquot vgpu list"),
         ("0000:08:00.0", "FUNCTIONS_IN_USE", "aliquot vgpu disable 0000:08:00.0"),
+        (T4.pci, "FUNCTIONS_IN_USE", f"aliquot vgpu disable {T4.pci}"),
         ("0000:26:00.5", "HELD", "aliquot vgpu list"),
     ],
 )

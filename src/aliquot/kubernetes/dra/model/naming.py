@@ -14,6 +14,7 @@ import msgspec
 
 from aliquot.core.model.catalog import Profile
 from aliquot.core.model.inventory import Gpu
+from aliquot.kubernetes.gpu.names import POOL_SUFFIX
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
 """The name of NVIDIA's driver. Other programs know GPUs by it, among them dcgm-exporter."""
@@ -33,7 +34,7 @@ class DriverNaming(msgspec.Struct, frozen=True):
         It is never the name of the node. That is the pool of every other driver, and the scheduler's free counters are
         keyed by pool without driver: two drivers with one pool name would over-commit each other's GPUs.
         """
-        return f"{node}-aliquot"
+        return f"{node}{POOL_SUFFIX}"
 
     def gpu_pool(self, node: str, gpu: str) -> str:
         """Return the name of the pool of one GPU, by PCI address, where each GPU has its own."""

@@ -131,22 +131,23 @@ def served_types(inventory: Inventory, gpu: Gpu, service: VmService, mode_change
     if service.time_sliced:
         found = find_type(table, 0, service.time_sliced, gpu.product)
         if isinstance(found, RuleRefusal) or found.mig_backed:
-            unknown = f"{found.message} (see aliquot vgpu types {gpu.pci})" if isinstance(found, RuleRefusal) else ""
-            why = unknown or "it is MIG-backed: name mig-backed instead"
-            refusals.append(f"GPU {gpu.pci} does not offer VMs {service.time_sliced}: {why}")
+            why = found.message if isinstance(found, RuleRefusal) else "it is MIG-backed: name mig-backed instead"
+            what = f"{service.time_sliced}: {why} (see aliquot vgpu types {gpu.pci})"
+            refusals.append(f"GPU {gpu.pci} does not offer VMs {what}")
         elif possible(_sliced(gpu, found), found.short):
             sliced = found
-    family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
-    backed: tuple[tuple[Profile, VgpuType], ...] = ()
-    if service.mig_backed and (family is None or table is None):
+    known = _backed_types(inventory, gpu) if service.mig_backed else ()
+    if service.mig_backed and not known:
         refusals.append(f"GPU {gpu.pci} does not offer VMs MIG-backed vGPUs: {gpu.product} has none")
-    elif family is not None and table is not None and service.mig_backed:
-        backed = tuple(
-            (profile, each)
-            for profile, each in backed_types(family, table)
-            if possible(_backed(gpu, profile, each), each.short)
-        )
+    backed = tuple((profile, each) for profile, each in known if possible(_backed(gpu, profile, each), each.short))
     return ServedTypes(passthrough, sliced, _count(gpu, sliced), backed, tuple(refusals))
+
+
+def _backed_types(inventory: Inventory, gpu: Gpu) -> tuple[tuple[Profile, VgpuType], ...]:
+    table = inventory.vgpu_table(gpu)
+    if table is None or not (gpu.mig.capable and gpu.family):
+        return ()
+    return tuple(backed_types(inventory.family(gpu), table))
 
 
 def backed_types(family: Family, table: VgpuTable) -> Iterator[tuple[Profile, VgpuType]]:

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from aliquot.kubernetes.gpu.names import POOL_SUFFIX
 from aliquot.kubernetes.kinds.kubevirt import InstanceSpec, VirtualMachine, VirtualMachineInstance, VmClaimReference
 from aliquot.kubernetes.kinds.vm_claims import POD_CLAIM_ANNOTATION, VmClaim, VmClaimTemplate, class_of
 
@@ -137,7 +138,10 @@ def _shared_device(user: _User, name: str, request: str, claims: Mapping[tuple[s
     state: DemandState = "stopped" if user.state == "stopped" else "pending"
     if granted is not None and user.state != "stopped":
         state = "allocated"
-    node = (*user.nodes, granted.pool)[0] if granted is not None and state == "allocated" else ""
+    # Drivers of GPUs name the pool by the node, and ours adds its suffix.
+    node = (
+        (*user.nodes, granted.pool.removesuffix(POOL_SUFFIX))[0] if granted is not None and state == "allocated" else ""
+    )
     return ClaimedVmDevice(
         user.namespace,
         (user.name,),

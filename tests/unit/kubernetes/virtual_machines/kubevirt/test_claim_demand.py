@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.cli.views import capacity_view
+from aliquot.kubernetes.dra.model.naming import DriverNaming
 from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import (
     UNKNOWN_CLASS,
     ClaimClassCapacity,
@@ -46,6 +47,12 @@ def test_two_vms_that_share_a_claim_count_once(node: str, expected: tuple[str, i
     assert counts(found) == [expected]
     assert found[0].vms == ("a", "b", "z")
     assert found[0].node == node
+
+
+def test_the_node_of_our_own_pool_is_named_before_the_vm_has_one() -> None:
+    observation = ClaimObservation((vm_claim("shared", Q, node=DriverNaming().pool("n1")),))
+    (found,) = claimed_devices((claiming_vm("a", "shared"),), (), observation)
+    assert (found.state, found.node) == ("allocated", "n1")
 
 
 def test_a_stopped_vm_does_not_have_what_a_pod_has() -> None:
