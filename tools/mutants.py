@@ -1708,6 +1708,13 @@ MUTANTS = {
         "    return network.needed",
         FUNCTION_USERS,
     ),
+    "license-expiry": Mutant(
+        "a license's end that is no date ends the reading of all vGPUs",
+        "hardware/nvml/vgpu_usage.py",
+        "    except ValueError:",
+        "    except KeyError:",
+        ("tests/unit/hardware/nvml/test_vgpu_usage.py",),
+    ),
     "usb-claim-of-vm": Mutant(
         "the claim of a USB device goes while a VM has it, so a second VM may get it",
         f"{HARVESTER}/peripherals/usb_devices.py",

@@ -16,11 +16,12 @@ def add_vgpus(
 ) -> None:
     """Add the usage of each vGPU of a GPU, and whether its guest is licensed.
 
-    Usage is sampled less often than GPUs are read: a type that the GPU has no longer has no metrics.
+    Usage is sampled less often than GPUs are read: a type that the GPU has no longer has no metrics. Nor has a vGPU
+    without UUIDs, whose VM ended during the sample: two of them would be one series.
     """
     present = {vgpu.type_id for vgpu in gpu.vgpus}
     for usage in usages:
-        if usage.gpu == gpu.pci and usage.type_id in present:
+        if usage.gpu == gpu.pci and usage.type_id in present and (usage.uuid or usage.vm):
             _add(gpu_labels, usage, inventory, gpu, out)
 
 

@@ -60,3 +60,8 @@ def test_of_two_vgpus_without_a_name_none_is_chosen() -> None:
 
 def test_a_type_that_the_gpu_has_no_longer_has_no_metrics() -> None:
     assert values(VgpuUsage(A2, A2_4Q + 1000, "u", compute=0.5)) == {}
+
+
+def test_a_vgpu_whose_vm_ended_during_the_sample_has_no_series() -> None:
+    ended = VgpuUsage(A2, A2_4Q, memory_used_mib=1024)
+    assert values(ended, ended) == {}, "two of them would be one series with two values"

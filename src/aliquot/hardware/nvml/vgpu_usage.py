@@ -119,6 +119,14 @@ class VgpuUsageReader:
             return ("" if code != codes.SUCCESS else "licensed" if licensed else "unlicensed"), None
         if code != codes.SUCCESS:
             return "", None
-        until = found.licenseExpiry
-        parts = (until.year, until.month, until.day, until.hour, until.min, until.sec)
-        return _STATES.get(found.currentState, ""), float(timegm(parts)) if until.status == _EXPIRY_VALID else None
+        return _STATES.get(found.currentState, ""), _expiry(found.licenseExpiry)
+
+
+def _expiry(until: Any) -> float | None:
+    """Return a license's end in UTC; None without one, or if the driver calls valid what is no date."""
+    if until.status != _EXPIRY_VALID:
+        return None
+    try:
+        return float(timegm((until.year, until.month, until.day, until.hour, until.min, until.sec)))
+    except ValueError:
+        return None

@@ -9,7 +9,6 @@ Source: KubeVirt 1.9, pkg/dra and the API reference (``gpus[].claimName``, ``req
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -19,6 +18,9 @@ from aliquot.kubernetes.gpu.names import POOL_SUFFIX
 from aliquot.kubernetes.kinds.kubevirt import InstanceSpec, VirtualMachine, VirtualMachineInstance, VmClaimReference
 from aliquot.kubernetes.kinds.vm_claims import POD_CLAIM_ANNOTATION, VmClaim, VmClaimTemplate, class_of
 
+_LAUNCHER = "virt-launcher-"
+_LauncherClaim = tuple[str, str, str]
+"""Namespace, VM, and the name that the VM gives the claim."""
 DemandState = Literal["allocated", "pending", "stopped"]
 UNKNOWN_CLASS = "(unknown class)"
 """For a device whose claim and template do not exist, so that nothing names its class."""
@@ -76,7 +78,7 @@ def claimed_devices(
     """Return the devices of the claims that VMs name, each once, by namespace, VM and claim."""
     claims = {each.key: each for each in observation.claims}
     templates = {each.key: each for each in observation.templates}
-    generated = [each for each in observation.claims if POD_CLAIM_ANNOTATION in each.metadata.annotations]
+    generated = _generated_claims(observation.claims)
     shared: dict[tuple[str, str, str], ClaimedVmDevice] = {}
     own: list[ClaimedVmDevice] = []
     for user in _users(vms, instances):
@@ -166,15 +168,14 @@ def _own_devices(
     reference: VmClaimReference,
     request: str,
     templates: Mapping[tuple[str, str], VmClaimTemplate],
-    generated: Iterable[VmClaim],
+    generated: Mapping[_LauncherClaim, VmClaim],
 ) -> Iterator[ClaimedVmDevice]:
     """Yield the device of a claim that Kubernetes makes for each launcher: two while the VM moves to another node.
 
     A launcher has a node only once its claims are allocated.
     """
     template = templates.get((user.namespace, reference.resource_claim_template_name or ""))
-    of_launcher = re.compile(rf"virt-launcher-{re.escape(user.name)}-[a-z0-9]+")
-    claim = next((each for each in generated if _is_of(each, user, reference.name, of_launcher)), None)
+    claim = generated.get((user.namespace, user.name, reference.name))
     device_class = claim.device_class(request) if claim is not None else ""
     device_class = device_class or (class_of(template.spec.spec, request) if template is not None else "")
     for node in user.nodes or ("",):
@@ -183,9 +184,18 @@ def _own_devices(
         )
 
 
-def _is_of(claim: VmClaim, user: _User, pod_claim: str, of_launcher: re.Pattern[str]) -> bool:
-    return (
-        claim.metadata.namespace == user.namespace
-        and claim.metadata.annotations[POD_CLAIM_ANNOTATION] == pod_claim
-        and any(of_launcher.fullmatch(each.name) for each in claim.status.reserved_for if each.resource == "pods")
-    )
+def _generated_claims(claims: Iterable[VmClaim]) -> dict[_LauncherClaim, VmClaim]:
+    """Return the claims that Kubernetes made for launchers, the first of each VM and name: in one pass, because a
+    cluster has as many as VMs.
+    """
+    found: dict[_LauncherClaim, VmClaim] = {}
+    for claim in claims:
+        pod_claim = claim.metadata.annotations.get(POD_CLAIM_ANNOTATION)
+        if pod_claim is None:
+            continue
+        for user in claim.status.reserved_for:
+            launcher, _, suffix = user.name.rpartition("-")
+            if user.resource == "pods" and launcher.startswith(_LAUNCHER) and suffix:
+                key = claim.metadata.namespace, launcher.removeprefix(_LAUNCHER), pod_claim
+                found.setdefault(key, claim)
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from aliquot.cli.views import capacity_view
@@ -67,6 +69,21 @@ def test_the_class_of_an_alternative_is_the_one_that_was_allocated() -> None:
     running = (claiming_instance("a", "n1", template="either"), claiming_instance("a-x7k2p", "n1", template="either"))
     observation = ClaimObservation((made,), (claim_template("either", Q, WHOLE),))
     assert counts(claimed_devices((), running, observation)) == [(WHOLE, 1, 0, 0), (Q, 1, 0, 0)]
+
+
+def test_the_cost_of_a_count_grows_with_the_vms_and_not_with_their_square() -> None:
+    def seconds(count: int) -> float:
+        names = [f"vm-{number}" for number in range(count)]
+        made = [vm_claim(f"{each}-gpu", Q, node="n1", launcher=f"virt-launcher-{each}-x7k2p") for each in names]
+        running = [claiming_instance(each, "n1", template="desktop") for each in names]
+        started = process_time()
+        found = claimed_devices((), running, ClaimObservation(tuple(made), (TEMPLATE,)))
+        spent = process_time() - started
+        assert counts(found) == [(Q, count, 0, 0)]
+        return spent
+
+    small, large = (min(seconds(count) for _ in range(3)) for count in (200, 1600))
+    assert large < 32 * small, "8 times as many VMs"
 
 
 def test_a_vm_that_moves_has_a_claim_on_both_nodes() -> None:
