@@ -1709,7 +1709,7 @@ MUTANTS = {
         FUNCTION_USERS,
     ),
     "license-expiry": Mutant(
-        "a license's end that is no date ends the reading of all vGPUs",
+        "a license's end on a day that does not exist ends the reading of all vGPUs",
         "hardware/nvml/vgpu_usage.py",
         "    except ValueError:",
         "    except KeyError:",

@@ -123,7 +123,7 @@ class VgpuUsageReader:
 
 
 def _expiry(until: Any) -> float | None:
-    """Return a license's end in UTC; None without one, or if the driver calls valid what is no date."""
+    """Return a license's end in UTC; None without one, or if its date does not exist."""
     if until.status != _EXPIRY_VALID:
         return None
     try:
