@@ -28,6 +28,9 @@ LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("
 PERIPHERALS = f"{HARVESTER}/peripherals"
 PERIPHERAL_OBJECTS = (f"{_UNITS}/harvester/peripherals",)
 VM_POOLS = (f"{_UNITS}/pools/test_pool_decision.py",)
+VM_POOL_AGENTS = (f"{_UNITS}/pools/test_agent_watch.py",)
+VM_POOL_ROOM = (f"{_UNITS}/pools/test_gpu_room.py",)
+VM_POOL_LAYOUTS = (f"{_UNITS}/pools/test_pool_layouts.py",)
 VM_POOL_CONTROLLER = (f"{_UNITS}/controller/test_pools.py",)
 VM_SLOTS = (f"{_UNITS}/harvester/test_boards_without_sriov.py",)
 ADDON = ("tests/laws/property/test_harvester_addon.py",)
@@ -258,14 +261,14 @@ MUTANTS = {
     ),
     "vm-pool-second": Mutant(
         "pools: another GPU is enabled while the first one is being prepared",
-        "kubernetes/virtual_machines/pools/pool_decision.py",
+        "kubernetes/virtual_machines/pools/pool_round.py",
         "if room.awaited and taken < count:",
         "if False:",
         VM_POOLS,
     ),
     "vm-pool-held": Mutant(
         "pools: a smaller number takes vGPUs that VMs use",
-        "kubernetes/virtual_machines/pools/pool_decision.py",
+        "kubernetes/virtual_machines/pools/pool_round.py",
         "[device for device in order if self._holder(device) is None][:surplus]",
         "order[:surplus]",
         VM_POOLS,
@@ -283,6 +286,62 @@ MUTANTS = {
         "if any(change.withdraws for change in changes):",
         "if False:",
         VM_POOL_CONTROLLER,
+    ),
+    "vm-pool-silent": Mutant(
+        "pools: an agent that does not answer is waited for without end",
+        "kubernetes/virtual_machines/pools/agent_watch.py",
+        "if now - since >= ANSWER_S",
+        "if False",
+        VM_POOL_AGENTS,
+    ),
+    "vm-pool-slow": Mutant(
+        "pools: an agent that answers one object after the other counts as dead",
+        "kubernetes/virtual_machines/pools/agent_watch.py",
+        "since if known <= waiting else now",
+        "since",
+        VM_POOL_AGENTS,
+    ),
+    "vm-pool-seen": Mutant(
+        "pools: a request that a dead agent saw is withdrawn, so that its vGPU has no owner",
+        "kubernetes/virtual_machines/pools/pool_round.py",
+        "if is_unobserved(device) and self._holder(device) is None]",
+        "if self._holder(device) is None]",
+        VM_POOL_AGENTS,
+    ),
+    "vm-pool-prepared": Mutant(
+        "pools: the numbers that a user prepared in a disabled MigConfiguration are overwritten",
+        "kubernetes/virtual_machines/pools/gpu_room.py",
+        "return not mig.spec.enabled and any(",
+        "return False and any(",
+        VM_POOL_LAYOUTS,
+    ),
+    "vm-pool-mixed": Mutant(
+        "pools: a GPU in mixed-size mode is filled as if all its vGPUs had one size",
+        f"{HARVESTER}/placements.py",
+        "if text is None:",
+        "if True:",
+        VM_POOL_ROOM,
+    ),
+    "vm-pool-foreign": Mutant(
+        "pools: GPU instances that a user requested are given back",
+        "kubernetes/virtual_machines/pools/pool_layouts.py",
+        "return bool(recorded) and recorded == _described(layout.spec.profile_spec)",
+        "return True",
+        VM_POOL_LAYOUTS,
+    ),
+    "vm-pool-return": Mutant(
+        "pools: the last pool goes before its GPU instances were given back",
+        "kubernetes/virtual_machines/pools/pool_decision.py",
+        "() if returned else ",
+        "",
+        VM_POOL_LAYOUTS,
+    ),
+    "vm-pool-lacks": Mutant(
+        "pools: GPU instances are destroyed and requested in turn while no driver offers their type",
+        "kubernetes/virtual_machines/pools/pool_layouts.py",
+        "plan.wanted | plan.taken",
+        "plan.taken",
+        VM_POOL_LAYOUTS,
     ),
     "vm-adoption": Mutant(
         "adoption: a new VGPUDevice of a function that carries a vGPU requests none, as pcidevices' does",

@@ -53,6 +53,12 @@ SCHEDULER_ANNOTATION = "aliquot.dev/scheduler"
 scheduler is left as it is.
 """
 
+POOL_INSTANCES_ANNOTATION = "aliquot.dev/pool-instances"
+"""On a MigConfiguration, by the controller: the GPU instances that pools requested (``1g.5gb=3,3g.20gb=1``)."""
+
+PLACEMENTS_ANNOTATION = "aliquot.dev/placements"
+"""On an SRIOVGPUDevice in mixed-size mode, by the agent: its vGPUs (``0000:01:00.4=NVIDIA A2-8Q@0``, with commas)."""
+
 MDEV_ENV = "MDEV_PCI_RESOURCE"
 PCI_ENV = "PCI_RESOURCE"
 SOCKET_FOLDER = "/var/lib/kubelet/device-plugins"

@@ -17,7 +17,9 @@ from aliquot.kubernetes.kinds.harvester import MigConfiguration, SRIOVGPUDevice,
 from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
-from aliquot.kubernetes.virtual_machines.pools.pool_decision import PoolChange, decide_pools
+from aliquot.kubernetes.virtual_machines.pools.agent_watch import AgentWatch
+from aliquot.kubernetes.virtual_machines.pools.pool_decision import decide_pools
+from aliquot.kubernetes.virtual_machines.pools.pool_plan import PoolChange
 from aliquot.metrics.controller_metrics import ControllerMetrics
 
 RECHECK_S: Final = 60.0
@@ -38,10 +40,12 @@ class PoolController:
         *,
         timing: WatchTiming = KIND_TIMING,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         recheck_s: float = RECHECK_S,
     ) -> None:
         self.api, self._informers, self._metrics, self._clock = api, informers, metrics, clock
         self._wake, self._recheck_s = wake, recheck_s
+        self._agents, self._monotonic = AgentWatch(), monotonic
         self._timer: asyncio.TimerHandle | None = None
         self.pools = Informer(VGPUPool, lambda _: wake(), timing=timing)
         self.follow = self.pools.follow
@@ -65,7 +69,8 @@ class PoolController:
         return done
 
     def _decide(self, snapshot: AdmissionSnapshot) -> tuple[PoolChange, ...]:
-        return decide_pools(self.pools.items, snapshot, self._clock())
+        silent = self._agents.silent_nodes(snapshot, self._monotonic())
+        return decide_pools(self.pools.items, snapshot, self._clock(), silent)
 
     def _recheck(self) -> None:
         """Start another round later: no event tells that a pool has waited long enough for a GPU."""

@@ -22,6 +22,7 @@ from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcom
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
+from aliquot.kubernetes.virtual_machines.harvester.placements import placements_annotation
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_slots import can_have_vgpus
 
@@ -46,6 +47,7 @@ def draft(view: NodeView, outcome: GpuOutcome) -> Draft | None:
         spec=SRIOVGPUDeviceSpec(address=physical_gpu.pci, node_name=view.node, enabled=bool(present)),
         status=_status(view, physical_gpu.device, status, why, present),
         labels=labels({NODE_LABEL: view.node}),
+        annotations=placements_annotation(physical_gpu),
         why=f"GPU {physical_gpu.pci} can have vGPUs",
     )
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
-from aliquot.core.planner.vgpu.placement_policies import EqualSizePolicy, MigBackedPolicy, PlacementPolicy
+from aliquot.core.planner.vgpu.placement_policies import MigBackedPolicy
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import (
     MigConfiguration,
     MigProfileStatus,
@@ -22,7 +23,8 @@ from aliquot.kubernetes.kinds.harvester import (
     skips_mig,
 )
 from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_capacity import table_of
-from aliquot.kubernetes.virtual_machines.pools.pool_view import PoolView, not_ready
+from aliquot.kubernetes.virtual_machines.harvester.placements import SharedGpu, time_sliced
+from aliquot.kubernetes.virtual_machines.pools.pool_view import PoolView, leaves, not_ready
 
 replace = msgspec.structs.replace
 
@@ -47,8 +49,13 @@ class PoolRoom(msgspec.Struct, frozen=True):
     """How many of ``room`` fit into GPU instances that exist or are being created."""
     awaited: str = ""
     """What the GPU's agent still has to do before ``free`` is complete, in one clause."""
-    why: str = ""
-    """Why nothing fits, in one clause."""
+    refusal: Message | str = ""
+    """Why nothing fits: a clause about the GPU, or a whole sentence with the next command."""
+
+    @property
+    def why(self) -> Message:
+        """The reason why nothing fits, with the next command if there is one."""
+        return self.refusal if isinstance(self.refusal, Message) else Message(f"{self.gpu.name} {self.refusal}")
 
 
 def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Iterable[str]) -> PoolRoom:
@@ -60,24 +67,31 @@ def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Itera
     function = snapshot.functions.get(gpu.name)
     table = table_of(function, type_name) if function is not None else None
     if table is None:
-        return PoolRoom(gpu, why=f"has no type {type_name}")
+        return PoolRoom(gpu, refusal=f"has no type {type_name}")
     wanted = table.by_name[type_name]
     if gpu.spec.node_name not in snapshot.nodes:
-        return PoolRoom(gpu, wanted, why=f"node {gpu.spec.node_name} is gone")
+        return PoolRoom(gpu, wanted, refusal=f"node {gpu.spec.node_name} is gone")
+    if gpu.spec.node_name in view.silent:
+        return PoolRoom(gpu, wanted, refusal=_silence(gpu.spec.node_name))
     if passes_through(snapshot.claims.get(gpu.name)):
-        return PoolRoom(gpu, wanted, why="is passed through")
+        return PoolRoom(gpu, wanted, refusal="is passed through")
     beside = [found for found in (table.by_name.get(name) for name in planned) if found is not None]
     if wanted.mig_backed:
         if skips_mig(gpu):
-            return PoolRoom(gpu, wanted, why="skips MIG")
+            return PoolRoom(gpu, wanted, refusal="skips MIG")
         return _mig_backed_room(view, gpu, table, wanted, beside)
     if any(each.mig_backed for each in beside):
-        return PoolRoom(gpu, wanted, why="has MIG-backed vGPUs")
+        return PoolRoom(gpu, wanted, refusal="has MIG-backed vGPUs")
     mig = snapshot.migs.get(gpu.name)
+    if mig is not None and not skips_mig(gpu) and _is_prepared(mig):
+        return PoolRoom(gpu, wanted, refusal=_preparation(mig))
     if mig is not None and not skips_mig(gpu) and (beside or mig.spec.enabled or _has_instances(mig)):
-        return PoolRoom(gpu, wanted, why="is partitioned with MIG")
-    why = view.remaining_vgpu(gpu.name) or "is full or has other sizes"
-    room = PoolRoom(gpu, wanted, _fits(EqualSizePolicy(), beside, wanted), why=why)
+        return PoolRoom(gpu, wanted, refusal="is partitioned with MIG")
+    leaving = {device.spec.address for device in view.devices_on(gpu.name) if leaves(device)}
+    shared = time_sliced(gpu, table, beside, leaving)
+    full = "has no free placement of this size" if shared.is_mixed else "is full or has other sizes"
+    refusal = view.remaining_vgpu(gpu.name) or full
+    room = PoolRoom(gpu, wanted, _fits(shared, wanted), refusal=refusal)
     return _complete(view, replace(room, skip_mig=table.mig_family is not None and not skips_mig(gpu)))
 
 
@@ -86,20 +100,24 @@ def _mig_backed_room(
 ) -> PoolRoom:
     mig = view.snapshot.migs.get(gpu.name)
     if any(not each.mig_backed for each in beside):
-        return PoolRoom(gpu, wanted, why="has time-sliced vGPUs")
+        return PoolRoom(gpu, wanted, refusal="has time-sliced vGPUs")
     if mig is None or not mig.status.profile_status:
-        return _complete(view, PoolRoom(gpu, wanted, 0 if beside else wanted.max, why="has no MigConfiguration yet"))
+        return _complete(
+            view, PoolRoom(gpu, wanted, 0 if beside else wanted.max, refusal="has no MigConfiguration yet")
+        )
     row = _row(mig, wanted)
     if row is None:
-        return PoolRoom(gpu, wanted, why=f"has no MIG profile {wanted.profile}")
+        return PoolRoom(gpu, wanted, refusal=f"has no MIG profile {wanted.profile}")
     if mig.spec.enabled:
         return _room_in_instances(view, gpu, mig, table, wanted, beside)
     if _has_instances(mig):
-        return PoolRoom(gpu, wanted, why="destroys its GPU instances")
+        return PoolRoom(gpu, wanted, refusal="destroys its GPU instances")
+    if _is_prepared(mig):
+        return PoolRoom(gpu, wanted, refusal=_preparation(mig))
     if mig.status.differences:
-        return PoolRoom(gpu, wanted, why="has GPU instances that were not created through its MigConfiguration")
+        return PoolRoom(gpu, wanted, refusal="has GPU instances that were not created through its MigConfiguration")
     room = min(row.total * max(1, wanted.per_instance), wanted.max)
-    return _complete(view, PoolRoom(gpu, wanted, 0 if beside else room, layout=mig, why="waits for its layout"))
+    return _complete(view, PoolRoom(gpu, wanted, 0 if beside else room, layout=mig, refusal="waits for its layout"))
 
 
 def _room_in_instances(
@@ -118,12 +136,27 @@ def _room_in_instances(
         missing = [each.id for each in mig.spec.profile_spec for _ in range(each.requested - having[each.id])]
         instances += [(-number, profile) for number, profile in enumerate(missing, 1)]
     profiles = {p.name.removeprefix("MIG "): p.id for p in rows}
-    inside = _fits(MigBackedPolicy(table, instances, profiles), beside, wanted)
+    inside = _fits(SharedGpu(MigBackedPolicy(table, instances, profiles), (), beside), wanted)
     row = _row(mig, wanted)
     more = row.available * max(1, wanted.per_instance) if row is not None and view.is_settled(mig) else 0
-    why = f"has no free GPU instance {wanted.profile}, and no place for one"
-    room = PoolRoom(gpu, wanted, inside + more, layout=mig if more else None, inside=inside, why=why)
+    refusal = f"has no free GPU instance {wanted.profile}, and no place for one"
+    room = PoolRoom(gpu, wanted, inside + more, layout=mig if more else None, inside=inside, refusal=refusal)
     return _complete(view, replace(room, awaited="creates GPU instances" if coming else ""))
+
+
+def _silence(node: str) -> Message:
+    step = f"kubectl get pods -A -l app=aliquot-devices -o wide --field-selector spec.nodeName={node}"
+    return Message(f"the agent of node {node} does not answer", step)
+
+
+def _is_prepared(mig: MigConfiguration) -> bool:
+    """Report whether a user wrote numbers into a layout and has not enabled it yet."""
+    return not mig.spec.enabled and any(each.requested > 0 for each in mig.spec.profile_spec)
+
+
+def _preparation(mig: MigConfiguration) -> Message:
+    text = f"{mig.name} has numbers in its MigConfiguration, which is disabled: enable it, or set them to 0"
+    return Message(text, f"kubectl edit migconfiguration {mig.name}")
 
 
 def _has_instances(mig: MigConfiguration) -> bool:
@@ -150,15 +183,15 @@ def _complete(view: PoolView, room: PoolRoom) -> PoolRoom:
         return replace(
             room,
             room=0,
-            why=f"is not ready ({message})" if message else "has a driver that does not offer the type now",
+            refusal=f"is not ready ({message})" if message else "has a driver that does not offer the type now",
         )
-    return replace(room, why="") if room.room else room
+    return replace(room, refusal="") if room.room else room
 
 
-def _fits(policy: PlacementPolicy, beside: list[VgpuType], wanted: VgpuType) -> int:
+def _fits(shared: SharedGpu, wanted: VgpuType) -> int:
     """Return how many more of a type the driver accepts beside others."""
-    state = policy.initial_state([])
-    for each in beside:
+    policy, state = shared.policy, shared.policy.initial_state(shared.placed)
+    for each in shared.rest:
         found = policy.place(state, each)
         if found is None:
             return 0

@@ -7,19 +7,20 @@ otherwise it would enable one GPU after another.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Final
 
 from aliquot.errors import Message
 from aliquot.kubernetes.client.object_base import Condition
-from aliquot.kubernetes.kinds.harvester import HarvesterStatus, MigConfiguration, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester import MigConfiguration, SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import SYNCED
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import DeviceUsers
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING
+from aliquot.kubernetes.virtual_machines.pools.agent_watch import is_unobserved, ready_condition
 
 DRIVER_S: Final = 900.0
 """Seconds for which a pool waits for an enabled GPU whose driver does not answer: its installation takes minutes."""
@@ -28,10 +29,10 @@ SETTLE_S: Final = 10.0
 
 
 class PoolView:
-    """The objects for a round. ``now`` is wall time in seconds."""
+    """The objects for a round. ``now`` is wall time in seconds. The agents of ``silent`` nodes do not answer."""
 
-    def __init__(self, snapshot: AdmissionSnapshot, now: float) -> None:
-        self.snapshot, self.now = snapshot, now
+    def __init__(self, snapshot: AdmissionSnapshot, now: float, silent: Collection[str] = ()) -> None:
+        self.snapshot, self.now, self.silent = snapshot, now, silent
         self.users = DeviceUsers(snapshot)
         self._disabled_now: set[str] = set()
 
@@ -68,7 +69,7 @@ class PoolView:
         found = next((d for d in self.devices_on(gpu) if not d.spec.enabled and d.status.configured), None)
         if found is None or leaves(found):
             return ""
-        ready = _ready(found.status)
+        ready = ready_condition(found.status)
         why = f" ({Message.parse(ready.message).sentence})" if ready is not None and ready.message else ""
         return f"keeps {found.status.configured} on {found.name}{why}"
 
@@ -78,8 +79,8 @@ class PoolView:
 
     def awaited(self, gpu: SRIOVGPUDevice) -> str:
         """Return what is still to come on an enabled GPU, in one clause; "" if its objects show its room."""
-        ready = _ready(gpu.status)
-        if _unobserved(gpu) or ready is None:
+        ready = ready_condition(gpu.status)
+        if is_unobserved(gpu) or ready is None:
             return "is being enabled"
         if ready.reason == PENDING or (ready.status == "Unknown" and self._is_recent(ready, DRIVER_S)):
             return f"is not ready ({ready.message})"
@@ -89,13 +90,13 @@ class PoolView:
 
     def awaits_instances(self, mig: MigConfiguration) -> bool:
         """Report whether requested GPU instances, or their VGPUDevices' types, are still to come."""
-        ready = _ready(mig.status)
-        return _unobserved(mig) or ready is None or ready.reason == PENDING or self._is_recent(ready, SETTLE_S)
+        ready = ready_condition(mig.status)
+        return is_unobserved(mig) or ready is None or ready.reason == PENDING or self._is_recent(ready, SETTLE_S)
 
     def is_settled(self, mig: MigConfiguration) -> bool:
         """Report whether a layout is as requested, so that the profiles' ``available`` holds."""
-        ready = _ready(mig.status)
-        return mig.status.state == SYNCED and not _unobserved(mig) and ready is not None and ready.reason != PENDING
+        ready = ready_condition(mig.status)
+        return mig.status.state == SYNCED and not is_unobserved(mig) and ready is not None and ready.reason != PENDING
 
     def _is_recent(self, found: Condition, seconds: float) -> bool:
         try:
@@ -107,21 +108,12 @@ class PoolView:
 
 def leaves(device: VGPUDevice) -> bool:
     """Report whether the agent destroys a device's vGPU, or is about to."""
-    ready = _ready(device.status)
-    waits = _unobserved(device) or (ready is not None and ready.reason == PENDING)
+    ready = ready_condition(device.status)
+    waits = is_unobserved(device) or (ready is not None and ready.reason == PENDING)
     return not device.spec.enabled and bool(device.status.configured) and waits
 
 
 def not_ready(gpu: SRIOVGPUDevice) -> str:
     """Return why a GPU is not ready, as its agent says; "" if it is."""
-    ready = _ready(gpu.status)
+    ready = ready_condition(gpu.status)
     return "" if ready is None or ready.status == "True" else ready.message
-
-
-def _ready(status: HarvesterStatus) -> Condition | None:
-    return next((each for each in status.conditions if each.type == "Ready"), None)
-
-
-def _unobserved(target: SRIOVGPUDevice | VGPUDevice | MigConfiguration) -> bool:
-    """Report whether the agent has not seen the present spec yet."""
-    return target.status.observed_generation < target.metadata.generation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,146 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
-from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL, VGPUPool
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
-from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
+from aliquot.kubernetes.virtual_machines.pools.agent_watch import AgentWatch
 from aliquot.kubernetes.virtual_machines.pools.pool_decision import decide_pools
-from support.admissions import entry, instance, machine
 from support.selection import parts
-from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, NOW, One, merged
-
-FOUR_Q, EIGHT_Q = "NVIDIA A2-4Q", "NVIDIA A2-8Q"
-
-
-class Cluster:
-    """Simulated nodes with their agents' work, the pools, and VMs that hold devices."""
-
-    def __init__(self, directory: Path, **templates: str) -> None:
-        self.nodes: dict[str, One] = {}
-        for name, template in templates.items():
-            (directory / name).mkdir()
-            self.nodes[name] = One(template, directory / name, name).settle()
-        self.labels: dict[str, dict[str, str]] = {name: {} for name in templates}
-        self.pools: dict[str, JSON] = {}
-        self.held: dict[str, tuple[str, str]] = {}
-        self.born = 0
-        self.now = NOW
-
-    def pool(self, name: str, type_name: str = FOUR_Q, count: int = 4, **place: Any) -> None:
-        self.born += 1
-        meta = {
-            "name": name,
-            "generation": 1,
-            "creationTimestamp": f"2026-01-01T00:00:{self.born:02}Z",
-            "finalizers": [],
-        }
-        spec = {"vGPUTypeName": type_name, "count": count, **place}
-        self.pools[name] = {"metadata": meta, "spec": spec, "status": {}}
-
-    def delete(self, name: str) -> None:
-        self.pools[name]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-
-    def run_vm(self, device: str) -> None:
-        """Let a VM hold a device by name."""
-        node = next(name for name, one in self.nodes.items() if device in one.store.of("VGPUDevice"))
-        type_name = self.nodes[node].store.get("VGPUDevice", device)["spec"]["vGPUTypeName"]
-        self.held[device] = (f"vm-{device}", "nvidia.com/" + type_name.replace(" ", "_"))
-
-    def snapshot(self) -> AdmissionSnapshot:
-        found: dict[str, dict[str, Any]] = {"gpus": {}, "vgpus": {}, "migs": {}, "functions": {}, "claims": {}}
-        for one in self.nodes.values():
-            objects = one.store.typed()
-            for field, items in found.items():
-                items.update(getattr(objects, field))
-        nodes = {
-            name: msgspec.convert({"metadata": {"name": name, "labels": self.labels[name]}}, Node)
-            for name in self.nodes
-        }
-        vms, running = {}, {}
-        for device, (vm, resource) in self.held.items():
-            body = machine(vm, entry(device, resource))
-            allocation = json.dumps({"gpus": {resource: [device]}})
-            body = merged(body, {"metadata": {"annotations": {ALLOCATION_ANNOTATION: allocation}}})
-            vms["default", vm] = msgspec.convert(body, VirtualMachine)
-            node = next(name for name, one in self.nodes.items() if device in one.store.of("VGPUDevice"))
-            running["default", vm] = msgspec.convert(
-                instance(vm, node, entry(device, resource)), VirtualMachineInstance
-            )
-        return AdmissionSnapshot(nodes=nodes, vms=vms, instances=running, **found)  # type: ignore[arg-type]
-
-    def settle(self) -> Cluster:
-        """Run controller and agents until nothing is left to do."""
-        for _ in range(12):
-            if not self._round():
-                return self
-        raise AssertionError("it does not come to rest")
-
-    def watch_every_write(self) -> Cluster:
-        """Let the controller decide after each single write of an agent, as a slow agent would."""
-        for one in self.nodes.values():
-            self._watch(one)
-        return self
-
-    def _watch(self, one: One) -> None:
-        apply = one.store.apply
-
-        def followed(change: ObjectChange) -> None:
-            apply(change)
-            self.decide()
-
-        one.store.apply = followed  # type: ignore[method-assign]
-
-    def decide(self) -> bool:
-        """Run one round of the controller. Return whether it wrote anything."""
-        pools = [msgspec.convert(body, VGPUPool) for body in self.pools.values()]
-        found = decide_pools(pools, self.snapshot(), self.now)
-        for change in found:
-            self._apply(change.kind.TYPE.kind, change.name, change.body)
-        return bool(found)
-
-    def _round(self) -> bool:
-        wrote = self.decide()
-        self.decide()
-        for one in self.nodes.values():
-            one.settle()
-        return wrote
-
-    def _apply(self, kind: str, name: str, body: JSON) -> None:
-        body = {part: value for part, value in body.items() if value}
-        if kind == "VGPUPool":
-            self.pools[name] = merged(self.pools[name], body)
-            meta = self.pools[name]["metadata"]
-            if meta.get("deletionTimestamp") and not meta["finalizers"]:
-                del self.pools[name]
-            return
-        one = next(one for one in self.nodes.values() if name in one.store.of(kind))
-        body.get("metadata", {}).pop("resourceVersion", None)
-        one.store.patch(kind, name, body)
-
-    # -- the visible state
-
-    def types(self) -> dict[str, Counter[str]]:
-        """Return the existing vGPUs by node."""
-        return {name: Counter(one.live().values()) for name, one in self.nodes.items() if one.live()}
-
-    def ready(self, name: str) -> tuple[str, str]:
-        (found,) = self.pools[name]["status"]["conditions"]
-        return found["status"], found["reason"]
-
-    def message(self, name: str) -> str:
-        (found,) = self.pools[name]["status"]["conditions"]
-        return str(found["message"])
-
-    def gpu(self, node: str) -> JSON:
-        """Return the SRIOVGPUDevice of a node with one GPU."""
-        (found,) = self.nodes[node].store.of("SRIOVGPUDevice").values()
-        return found
-
-    def devices(self, name: str) -> list[str]:
-        return list(self.pools[name]["status"].get("devices", ()))
+from unit.kubernetes.virtual_machines.harvester.cluster_of_one import NOW
+from unit.kubernetes.virtual_machines.pools.pool_cluster import EIGHT_Q, FOUR_Q, Cluster
 
 
 @pytest.mark.parametrize("template", ["a2:mdev", "a2:vfio"])
@@ -530,6 +395,8 @@ def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(
     for _ in range(10):
         story.append(_event(cluster, chance, types))
         cluster.settle()
+        for _ in range(len(cluster.dead) + 1 if cluster.dead else 0):  # one silent node after the other
+            cluster.wait()
         live = {device for one in cluster.nodes.values() for device in map(one.name_of, one.live())}
         assert set(cluster.held) <= live, (seed, story)
         for name, pool in cluster.pools.items():
@@ -539,20 +406,41 @@ def test_any_history_comes_to_rest_and_takes_nothing_from_a_vm(
                 assert not offers(cluster, pool["spec"]["vGPUTypeName"]), (seed, story, pool)
             complete = pool["status"]["ready"] == pool["spec"]["count"] == len(cluster.devices(name))
             assert (state == "True") == complete, (seed, story, pool)
+            if not cluster.dead:
+                assert len(cluster.enabled(name)) == len(cluster.devices(name)), (seed, story, pool)
 
 
 def offers(cluster: Cluster, type_name: str) -> list[str]:
     """Return the free devices on which the agents would create the type, and the GPUs that are not shared yet."""
-    devices = [body for one in cluster.nodes.values() for body in one.store.of("VGPUDevice").values()]
+    nodes = [one for name, one in cluster.nodes.items() if name not in cluster.dead]
+    devices = [body for one in nodes for body in one.store.of("VGPUDevice").values()]
     free = [d for d in devices if not d["spec"]["enabled"] and type_name in d["status"].get("availableTypes", {})]
-    gpus = [body for one in cluster.nodes.values() for body in one.store.of("SRIOVGPUDevice").values()]
+    gpus = [body for one in nodes for body in one.store.of("SRIOVGPUDevice").values()]
     return [body["metadata"]["name"] for body in (*free, *(gpu for gpu in gpus if not gpu["spec"]["enabled"]))]
 
 
 def _event(cluster: Cluster, chance: random.Random, types: tuple[str, ...]) -> str:
-    """Let one thing happen. Return what it was."""
+    """Let one thing happen, to a controller that may be killed or behind. Return what it was."""
+    match fate := chance.choice(("", "", "", "killed", "behind", "restarted")):
+        case "behind":  # another leader has decided, and writes after this one
+            planned = cluster.plan()
+            happened = _happen(cluster, chance, types)
+            cluster.decide()
+            cluster.write(planned)
+            return f"{happened}, {fate}"
+        case "restarted":
+            cluster.agents = AgentWatch()
+    happened = _happen(cluster, chance, types)
+    if fate == "killed":
+        planned = cluster.plan()
+        cluster.write(planned[: chance.randint(0, len(planned))])
+        cluster.work()
+    return f"{happened}, {fate}" if fate else happened
+
+
+def _happen(cluster: Cluster, chance: random.Random, types: tuple[str, ...]) -> str:
     pool = cluster.pools[chance.choice(list(cluster.pools))]
-    match kind := chance.choice(("count", "type", "vm", "stop", "hand", "reboot", "new")):
+    match kind := chance.choice(("count", "type", "vm", "stop", "hand", "reboot", "new", "die", "return")):
         case "count":
             pool["spec"]["count"] = chance.randint(0, 6)
         case "type":
@@ -571,12 +459,18 @@ def _event(cluster: Cluster, chance: random.Random, types: tuple[str, ...]) -> s
             cluster.delete(pool["metadata"]["name"])
             cluster.settle()
             cluster.pool(pool["metadata"]["name"], chance.choice(types), count=chance.randint(0, 4))
+        case "die":
+            cluster.dead.add(chance.choice(list(cluster.nodes)))
+        case "return" if cluster.dead:
+            cluster.dead.remove(chance.choice(sorted(cluster.dead)))
     return kind
 
 
 def _by_hand(cluster: Cluster, chance: random.Random, type_name: str) -> None:
     """Enable or disable a device without the pools, as the webhook would allow it."""
-    one = chance.choice(list(cluster.nodes.values()))
+    one = cluster.nodes[chance.choice(list(cluster.nodes))]
+    if one.name in cluster.dead:
+        return
     devices = [name for name in one.store.of("VGPUDevice") if name not in cluster.held]
     if not devices:
         return

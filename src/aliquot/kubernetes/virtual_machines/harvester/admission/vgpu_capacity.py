@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
-from aliquot.core.planner.vgpu.placement_policies import EqualSizePolicy, MigBackedPolicy, PlacementPolicy
+from aliquot.core.planner.vgpu.placement_policies import MigBackedPolicy
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import PCIDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import PARENT_LABEL
@@ -17,6 +17,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
     parent_gpu_name,
     shorten_list,
 )
+from aliquot.kubernetes.virtual_machines.harvester.placements import SharedGpu, time_sliced
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
@@ -43,11 +44,11 @@ def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> Message |
     types = [table.by_name.get(each.spec.type_name) for each in others]
     wanted = table.by_name[device.spec.type_name]
     known = [each for each in types if each is not None]
-    policy = _placement_policy(snapshot, parent, table, wanted, known)
-    if policy is None:
+    shared = _sharing(snapshot, parent, table, wanted, known)
+    if shared is None:
         return None
-    state = policy.initial_state([])
-    for each in known:
+    policy, state = shared.policy, shared.policy.initial_state(shared.placed)
+    for each in shared.rest:
         found = policy.place(state, each)
         if found is None:
             return None  # the enabled vGPUs break these rules: the rules do not apply to this GPU
@@ -61,14 +62,14 @@ def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> Message |
     return advice(f"{why} ({shorten_list(enabled)})", f"kubectl get vgpudevices -l {PARENT_LABEL}={parent}")
 
 
-def _placement_policy(
+def _sharing(
     snapshot: AdmissionSnapshot, parent: str, table: VgpuTable, wanted: VgpuType, known: list[VgpuType]
-) -> PlacementPolicy | None:
+) -> SharedGpu | None:
     if not wanted.mig_backed:
-        return EqualSizePolicy()
+        return time_sliced(snapshot.gpus.get(parent), table, known)
     mig = snapshot.migs.get(parent)
     if mig is None:
         return None
     instances = [(int(i), p.id) for p in mig.status.profile_status for i in (p.instances or ()) if i.isdecimal()]
     profiles = {p.name.removeprefix("MIG "): p.id for p in mig.status.profile_status}
-    return MigBackedPolicy(table, instances, profiles)
+    return SharedGpu(MigBackedPolicy(table, instances, profiles), (), known)
