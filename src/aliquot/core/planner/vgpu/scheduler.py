@@ -9,8 +9,8 @@ from aliquot.core.planner.vgpu.instance_scheduler import spared_instances
 
 def changes_scheduler(task: Task, goal: Goal, *, wiped: bool) -> bool:
     """Report whether the scheduler must be set. After a change of virtual functions or of MIG mode (``wiped``) it is
-    the driver's default. In MIG mode GPU instances have it one by one: ``switch_instances``. One that the driver does
-    not report is no difference that vGPUs would be destroyed for.
+    the driver's default. If the driver reports none, no vGPU is destroyed for it. In MIG mode GPU instances have it one
+    by one: ``switch_instances``.
     """
     if goal.mig or (not (wiped or task.virtual.scheduler) and task.gpu.vgpus):
         return False
