@@ -49,8 +49,8 @@ def test_a_vgpu_has_its_shares_memory_and_license() -> None:
 
 
 def test_what_the_driver_does_not_report_has_no_sample() -> None:
-    assert set(values(VgpuUsage(A2, A2_4Q, license="uninitialized"))) == {"memory_size_bytes"}
-    assert values(VgpuUsage(A2, A2_4Q, license="unlicensed-restricted"))["licensed"][1] == 0
+    assert set(values(VgpuUsage(A2, A2_4Q, "u", license="uninitialized"))) == {"memory_size_bytes"}
+    assert values(VgpuUsage(A2, A2_4Q, "u", license="unlicensed-restricted"))["licensed"][1] == 0
 
 
 def test_of_two_vgpus_without_a_name_none_is_chosen() -> None:

@@ -72,18 +72,18 @@ def execute(execution: apply_plan.PlanExecution, args: Args, hooks: Hooks | None
     return outcome.inventory
 
 
-def unmet(brief: str, inventory: Inventory, wanted: Desired, differences: tuple[str, ...], apply: str) -> DriftError:
-    """Return the error of a node that differs from a config. ``apply`` is the command that would apply it: if the
-    planner refuses that, the error has the reason instead.
+def with_refusal(error: DriftError, inventory: Inventory, wanted: Desired) -> DriftError:
+    """Return the error of a node that differs from a config. If the planner refuses to apply the config, it has the
+    reason in place of that command.
     """
     from aliquot.core.planner.plan import plan
 
     made = plan(inventory, wanted, Policy())
     if not made.blocked:
-        return DriftError(brief, details=differences, next_step=apply)
+        return error
     refusal = _blocked(made)
-    details = (*differences, f"apply is refused: {refusal.brief}", *refusal.details)
-    return DriftError(brief, details=details, next_step=refusal.next_step)
+    details = (*error.details, f"apply is refused: {refusal.brief}", *refusal.details)
+    return DriftError(error.brief, details=details, next_step=refusal.next_step)
 
 
 def _blocked(plan: Plan) -> AliquotError:

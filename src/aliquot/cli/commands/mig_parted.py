@@ -20,7 +20,7 @@ from aliquot.core.model.actions import Action, Reset
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
-from aliquot.errors import BlockedError, UsageError
+from aliquot.errors import BlockedError, DriftError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -123,9 +123,12 @@ def _assert(args: Args) -> None:
     desired = _desired(args, config, inventory)
     drift = compatible.drift(inventory, desired)
     if drift:
-        brief = "Assertion failure: selected configuration not currently applied"
-        command = f"aliquot mig-parted apply -f {args.config_file} -c {desired.name}"
-        raise compatible.unmet(brief, inventory, desired, drift, command)
+        error = DriftError(
+            "Assertion failure: selected configuration not currently applied",
+            details=drift,
+            next_step=f"aliquot mig-parted apply -f {args.config_file} -c {desired.name}",
+        )
+        raise compatible.with_refusal(error, inventory, desired)
     what = "mode settings from configuration" if args.mode_only else "configuration"
     streams.result(f"Selected MIG {what} currently applied")
 

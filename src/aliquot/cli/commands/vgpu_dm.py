@@ -11,7 +11,7 @@ from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.core.config.file import VGPU_DEVICE_MANAGER
 from aliquot.core.model.plan import Policy
-from aliquot.errors import BlockedError
+from aliquot.errors import BlockedError, DriftError
 
 _VARIABLE = "VGPU_DM_CONFIG_FILE"
 
@@ -49,7 +49,10 @@ def _assert(args: Args) -> None:
     desired = compatible.desired(args, config, inventory)
     drift = compatible.drift(inventory, desired)
     if drift:
-        brief = "assertion failure: selected configuration not currently applied"
-        command = f"aliquot vgpu-dm apply -f {args.config_file} -c {desired.name}"
-        raise compatible.unmet(brief, inventory, desired, drift, command)
+        error = DriftError(
+            "assertion failure: selected configuration not currently applied",
+            details=drift,
+            next_step=f"aliquot vgpu-dm apply -f {args.config_file} -c {desired.name}",
+        )
+        raise compatible.with_refusal(error, inventory, desired)
     streams.note("Selected vGPU device configuration is currently applied")
