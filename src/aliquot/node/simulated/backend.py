@@ -140,7 +140,7 @@ class SimBackend:
     def _gpu(self, facts: JsonObject) -> Gpu:
         """Return a GPU with the schedulers of its GPU instances, which have a call of their own, as in NVML."""
         gpu = _gpu(facts)
-        scheduled = {i["id"] for i in facts["instances"] if i["scheduler"]}
+        scheduled = {i["id"] for i in facts["instances"] if i.get("scheduler")}
         if gpu.lost or not scheduled:
             return gpu
         call = f"GpuInstanceGetVgpuSchedulerState {facts['handle']}"
