@@ -11,6 +11,8 @@ import msgspec
 
 from aliquot.kubernetes.client.object_base import ApiStruct
 
+POOL_SUFFIX = "-aliquot"
+"""The pool that our own driver publishes for a node has the node's name and this."""
 ConfigSource = Literal["FromClass", "FromClaim"]
 
 

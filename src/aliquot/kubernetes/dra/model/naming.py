@@ -14,7 +14,7 @@ import msgspec
 
 from aliquot.core.model.catalog import Profile
 from aliquot.core.model.inventory import Gpu
-from aliquot.kubernetes.gpu.names import POOL_SUFFIX
+from aliquot.kubernetes.kinds.claim_status import POOL_SUFFIX
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
 """The name of NVIDIA's driver. Other programs know GPUs by it, among them dcgm-exporter."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from aliquot.kubernetes.gpu.names import POOL_SUFFIX
+from aliquot.kubernetes.kinds.claim_status import POOL_SUFFIX
 from aliquot.kubernetes.kinds.kubevirt import InstanceSpec, VirtualMachine, VirtualMachineInstance, VmClaimReference
 from aliquot.kubernetes.kinds.vm_claims import POD_CLAIM_ANNOTATION, VmClaim, VmClaimTemplate, class_of
 
