@@ -1,6 +1,6 @@
 """The placements of the vGPUs of a GPU in mixed-size mode, as an annotation of its SRIOVGPUDevice.
 
-Only the agent sees the mode and the placements. Without them nobody else knows which sizes still fit.
+Only the agent sees the mode and the placements. The controller and the webhook need them to know which sizes fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import Physical
 
 
 class SharedGpu(NamedTuple):
-    """How vGPUs share a GPU."""
+    """A way of sharing a GPU, with its vGPUs."""
 
     policy: PlacementPolicy
     placed: Sequence[PlacedVgpu]

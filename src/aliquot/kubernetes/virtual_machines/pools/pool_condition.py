@@ -16,7 +16,7 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict,
 
 
 class PoolProgress(msgspec.Struct, frozen=True):
-    """What a pool has and what it lacks, after a round."""
+    """The progress of a pool after a round: its devices, and what it lacks."""
 
     good: Sequence[VGPUDevice]
     """Its devices of the right type and place, apart from those that wait for an agent that does not answer."""
