@@ -258,7 +258,8 @@ for _plural in KINDS:
 for _claims in ("pcideviceclaims", "usbdeviceclaims"):
     USES[CONTROLLER, _claims]["patch"] = _unfinalized(_claims)
 for _plural in POOLED:
-    _pooled = {"metadata": {"labels": {"aliquot.dev/pool": "desks"}}, "spec": {"enabled": False}}
+    _marks = {"labels": {"aliquot.dev/pool": "desks"}, "annotations": {"aliquot.dev/pool-instances": "1g.5gb=1"}}
+    _pooled = {"metadata": _marks, "spec": {"enabled": False}}
     USES[CONTROLLER, _plural]["patch"] = _asks("PATCH", path(_plural), _pooled)
 for _claims in ("resourceclaims", "resourceclaimtemplates"):
     _listed = _reads(f"{CLAIMS_API}/{_claims}", "")

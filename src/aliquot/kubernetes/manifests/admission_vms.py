@@ -217,14 +217,16 @@ def _finalizers() -> list[Object]:
 def _pooled() -> list[Object]:
     keys = "enabled", "vGPUTypeName", "profileSpec"
     label = only_keys("Labels", f"k == '{POOL_LABEL}'")
+    annotations = only_keys("Annotations", f"k in ['{names.SKIP_MIG_ANNOTATION}', '{names.POOL_INSTANCES_ANNOTATION}']")
     return [
         validation(
             f"{same_except('object.spec', 'oldObject.spec', *keys)} && {SAME_LIFE}",
             f"the controller may change only {', '.join(keys)} of a GPU's objects",
         ),
         validation(
-            f"{label} && {_one_annotation(names.SKIP_MIG_ANNOTATION)}",
-            f"the controller may change only the label {POOL_LABEL} and the annotation {names.SKIP_MIG_ANNOTATION}",
+            f"{label} && {annotations}",
+            f"the controller may change only the label {POOL_LABEL} and the annotations {names.SKIP_MIG_ANNOTATION} "
+            f"and {names.POOL_INSTANCES_ANNOTATION}",
         ),
     ]
 
