@@ -66,6 +66,7 @@ def test_vgpus_are_counted_by_their_short_names() -> None:
         (2, 1, 2, "created 1x A2-4Q, 1 instance and 1 vGPU kept"),
         (2, 0, 2, "2 vGPUs kept"),
     ],
+    ids=["instances", "both", "one", "vgpus"],
 )
 def test_instances_under_vgpus_are_not_counted_as_vgpus(vgpus: int, made: int, unchanged: int, text: str) -> None:
     four = kind("NVIDIA A2", "4Q")
