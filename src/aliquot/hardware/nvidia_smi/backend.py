@@ -160,14 +160,17 @@ class SmiBackend:
     def set_mixed_size(self, pci: str, on: bool) -> None:
         attempt = f"{'enabling' if on else 'disabling'} mixed-size mode on {pci}"
         self._mixed_sizes.pop(pci, None)
-        if self._reader.report(pci).mig.current == "enabled":
-            raise HardwareError(
-                f"{attempt}: nvidia-smi cannot change it for a GPU instance",
-                details=("NVML can (nvmlGpuInstanceSetVgpuHeterogeneousMode), where its library is on the host",),
-                next_step=f"aliquot vgpu types {pci}",
-            )
-        with uninterrupted():
-            self._smi.run_checked(attempt, "vgpu", "-i", pci, "-shm", str(int(on)), gpu=pci, timeout_s=WRITE_TIMEOUT_S)
+        arguments = ("vgpu", "-i", pci, "-shm", str(int(on)))
+        try:
+            with uninterrupted():
+                self._smi.run_checked(attempt, *arguments, gpu=pci, timeout_s=WRITE_TIMEOUT_S)
+        except HardwareError as error:
+            if error.nvml_code == codes.NOT_SUPPORTED and self._reader.report(pci).mig.current == "enabled":
+                raise HardwareError(
+                    f"{attempt}: nvidia-smi cannot change it for a GPU instance, NVML can",
+                    next_step="run aliquot on the node itself",
+                ) from error
+            raise
 
     def set_scheduler(self, pci: str, scheduler: str) -> None:
         attempt = f"setting the vGPU scheduler {scheduler} on {pci}"
