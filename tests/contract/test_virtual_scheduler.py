@@ -42,6 +42,18 @@ def test_what_is_set_is_read(bench: Start, kind: str, template: str, short: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_the_driver_chose_is_not_stated(bench: Start, kind: str) -> None:
+    # The driver reports its own frequency while a VM runs. It would be drift as soon as the VM ends.
+    node = bench("l40s:vfio", kind)
+    found = ready(node)
+    node.backend.set_scheduler(found.pci, "equal-share")
+    one = make(node, found, "L40S-8Q", 0)
+    node.control("vm-start", name="win10", devices=[one.function])
+    assert node.backend.nvml.scheduler(found.pci) == "equal-share,480Hz"
+    assert shown(node.backend) == "equal-share"
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reboot_ends_it(bench: Start, kind: str) -> None:
     node = bench("l40s:vfio", kind)
     node.backend.set_scheduler(ready(node).pci, "fixed-share,24ms")

@@ -132,10 +132,14 @@ class NodeBackend(Generic[D]):
         return msgspec.structs.replace(instance, scheduler=found)
 
     def _detailed(self, found: str, uuid: str, instance: int | None = None) -> str:
-        if found not in POLICIES or found == DEFAULT:
+        """Return a reported scheduler with the details that were requested: the driver reports them only while a VM runs,
+        and then also those that it chose itself.
+        """
+        if found == DEFAULT:
             return found
         recorded = self.kernel.recorded_scheduler(uuid, instance)
-        return recorded if policy_of(recorded) == found else found
+        same = policy_of(recorded) == policy_of(found)
+        return recorded if same and (found in POLICIES or recorded in POLICIES) else found
 
     def _passthrough_gpu(self, pci: str) -> Gpu | None:
         """Return a GPU that NVML does not know because it is bound to vfio-pci."""
