@@ -31,6 +31,7 @@ VM_POOLS = (f"{_UNITS}/pools/test_pool_decision.py",)
 VM_POOL_AGENTS = (f"{_UNITS}/pools/test_agent_watch.py",)
 VM_POOL_ROOM = (f"{_UNITS}/pools/test_gpu_room.py",)
 VM_POOL_LAYOUTS = (f"{_UNITS}/pools/test_pool_layouts.py",)
+VM_POOL_MOVES = (f"{_UNITS}/pools/test_pool_moves.py",)
 VM_POOL_CONTROLLER = (f"{_UNITS}/controller/test_pools.py",)
 VM_SLOTS = (f"{_UNITS}/harvester/test_boards_without_sriov.py",)
 ADDON = ("tests/laws/property/test_harvester_addon.py",)
@@ -286,6 +287,13 @@ MUTANTS = {
         "if any(change.withdraws for change in changes):",
         "if False:",
         VM_POOL_CONTROLLER,
+    ),
+    "vm-pool-away": Mutant(
+        "pools: a kubelet that only registers again costs the vGPUs of a pool with a node selector",
+        "kubernetes/virtual_machines/pools/pool_round.py",
+        "if here and (node is None or selects(spec, node)):",
+        "if here and node is not None and selects(spec, node):",
+        VM_POOL_MOVES,
     ),
     "vm-pool-silent": Mutant(
         "pools: an agent that does not answer is waited for without end",

@@ -22,6 +22,7 @@ from aliquot.kubernetes.kinds.harvester import (
     passes_through,
     skips_mig,
 )
+from aliquot.kubernetes.kinds.harvester_names import WITHOUT_PCIDEVICES
 from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_capacity import table_of
 from aliquot.kubernetes.virtual_machines.harvester.placements import SharedGpu, time_sliced
 from aliquot.kubernetes.virtual_machines.pools.pool_view import PoolView, leaves, not_ready
@@ -72,7 +73,7 @@ def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Itera
     if gpu.spec.node_name not in snapshot.nodes:
         return PoolRoom(gpu, wanted, refusal=f"node {gpu.spec.node_name} is gone")
     if gpu.spec.node_name in view.silent:
-        return PoolRoom(gpu, wanted, refusal=_silence(gpu.spec.node_name))
+        return PoolRoom(gpu, wanted, refusal=_silence(view, gpu.spec.node_name))
     if passes_through(snapshot.claims.get(gpu.name)):
         return PoolRoom(gpu, wanted, refusal="is passed through")
     beside = [found for found in (table.by_name.get(name) for name in planned) if found is not None]
@@ -144,7 +145,10 @@ def _room_in_instances(
     return _complete(view, replace(room, awaited="creates GPU instances" if coming else ""))
 
 
-def _silence(node: str) -> Message:
+def _silence(view: PoolView, node: str) -> Message:
+    """Return why no agent of ours does anything on a node."""
+    if node in view.foreign:
+        return Message(f"pcidevices serves node {node}", f"kubectl label node {node} {WITHOUT_PCIDEVICES}=true")
     step = f"kubectl get pods -A -l app=aliquot-devices -o wide --field-selector spec.nodeName={node}"
     return Message(f"the agent of node {node} does not answer", step)
 

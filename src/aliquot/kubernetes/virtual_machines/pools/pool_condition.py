@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from aliquot.errors import Message
+from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
-from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool
+from aliquot.kubernetes.kinds.vgpu_pools import VGPUPool, VGPUPoolSpec
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_pools import explain_unknown_type
 from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState
@@ -30,8 +31,10 @@ class PoolProgress(msgspec.Struct, frozen=True):
     """Why they find none."""
     awaited: Sequence[str]
     """What agents still have to do."""
-    holders: Sequence[str]
+    holders: Sequence[Message]
     """Who uses its devices, in one clause each."""
+    blocking: Sequence[Message]
+    """Those of ``held``."""
 
 
 def pool_condition(pool: VGPUPool, snapshot: AdmissionSnapshot, progress: PoolProgress) -> ConditionState:
@@ -41,10 +44,14 @@ def pool_condition(pool: VGPUPool, snapshot: AdmissionSnapshot, progress: PoolPr
         return "False", ObjectVerdict("UnknownType", unknown, f"kubectl edit vgpupool {pool.name}")
     if short > 0:
         why = _missing_place(pool, snapshot) or _refusals(progress.reasons)
-        text = f"{count - short} of {count} vGPUs of type {type_name} fit: {why.sentence}"
-        return "False", ObjectVerdict("Insufficient", text, why.next_step)
+        text = f"{count - short - len(progress.held)} of {count} vGPUs of type {type_name} fit: {why.sentence}"
+        if not progress.blocking:
+            return "False", ObjectVerdict("Insufficient", text, why.next_step)
+        return "False", ObjectVerdict(
+            "Insufficient", f"{text}; {_in_use(progress.blocking)}", _first(progress.blocking)
+        )
     if progress.held or len(progress.good) > count:
-        return "False", ObjectVerdict("Held", f"vGPUs that should go are in use: {join_names(progress.holders, 3)}")
+        return "False", ObjectVerdict("Held", _in_use(progress.holders), _first(progress.holders))
     if progress.ready < count:
         why = _pending_reason(pool, progress)
         return "False", ObjectVerdict(
@@ -64,6 +71,20 @@ def _pending_reason(pool: VGPUPool, progress: PoolProgress) -> Message:
     return Message(why, f"kubectl wait vgpupool/{pool.name} --for condition=Ready")
 
 
+def _in_use(holders: Sequence[Message]) -> str:
+    return f"vGPUs that should go are in use: {join_names((each.sentence for each in holders), 3)}"
+
+
+def _first(holders: Sequence[Message]) -> str:
+    """Return the command that ends the first use."""
+    return next((each.next_step for each in holders if each.next_step), "")
+
+
+def selects(spec: VGPUPoolSpec, node: Node) -> bool:
+    """Report whether a node has the labels that a pool requests."""
+    return all(node.metadata.labels.get(key) == value for key, value in spec.node_selector.items())
+
+
 def _refusals(reasons: Sequence[Message]) -> Message:
     """Join the reasons, first those with a command of their own, and return the first command."""
     ordered = sorted(dict.fromkeys(reasons), key=lambda each: not each.next_step)
@@ -78,6 +99,9 @@ def _missing_place(pool: VGPUPool, snapshot: AdmissionSnapshot) -> Message | Non
         return Message(f"node {spec.node_name} does not exist", "kubectl get nodes")
     if spec.gpu and spec.gpu not in snapshot.gpus:
         return Message(f"SRIOVGPUDevice {spec.gpu} does not exist", "kubectl get sriovgpudevices")
+    if spec.node_selector and not any(selects(spec, node) for node in snapshot.nodes.values()):
+        wanted = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
+        return Message(f"no node has the labels {wanted}", "kubectl get nodes --show-labels")
     return None
 
 

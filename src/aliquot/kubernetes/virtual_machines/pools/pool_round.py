@@ -16,7 +16,7 @@ from aliquot.kubernetes.virtual_machines.harvester.conditions import condition
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch, plain
 from aliquot.kubernetes.virtual_machines.pools.agent_watch import is_unobserved
 from aliquot.kubernetes.virtual_machines.pools.gpu_room import PoolRoom
-from aliquot.kubernetes.virtual_machines.pools.pool_condition import PoolProgress, pool_condition
+from aliquot.kubernetes.virtual_machines.pools.pool_condition import PoolProgress, pool_condition, selects
 from aliquot.kubernetes.virtual_machines.pools.pool_layouts import request_instances, requests_profile
 from aliquot.kubernetes.virtual_machines.pools.pool_plan import JSON, PoolChange, PoolPlan, change
 from aliquot.kubernetes.virtual_machines.pools.pool_view import leaves
@@ -89,6 +89,7 @@ class PoolRound:
                 reasons=reasons,
                 awaited=self._awaited,
                 holders=[found for found in map(self._holder, (*good, *mine.held)) if found],
+                blocking=[found for found in map(self._holder, mine.held) if found],
             )
         )
         return self._changes
@@ -222,9 +223,8 @@ class PoolRound:
             body["spec"] = {"enabled": False, "vGPUTypeName": ""}
         self._patch(device, body, why)
 
-    def _holder(self, device: VGPUDevice) -> str | None:
-        found = self._view.users.describe(device.name)
-        return None if found is None else found.sentence
+    def _holder(self, device: VGPUDevice) -> Message | None:
+        return self._view.users.describe(device.name)
 
     def _patch(self, target: KubeObject, body: JSON, why: str) -> None:
         self._changes.append(change(target, body, why))
@@ -244,11 +244,13 @@ class PoolRound:
 
 
 def _gpus_of_place(pool: VGPUPool, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """Yield the names of the GPUs on which a pool may have vGPUs."""
+    """Yield the names of the GPUs on which a pool may have vGPUs.
+
+    Those of a missing node stay until their objects go: a kubelet that registers again must not cost vGPUs.
+    """
     spec = pool.spec
     for name, gpu in snapshot.gpus.items():
         node = snapshot.nodes.get(gpu.spec.node_name)
-        labels = node.metadata.labels if node is not None else {}
         here = (not spec.gpu or name == spec.gpu) and (not spec.node_name or gpu.spec.node_name == spec.node_name)
-        if here and all(labels.get(key) == value for key, value in spec.node_selector.items()):
+        if here and (node is None or selects(spec, node)):
             yield name

@@ -36,6 +36,9 @@ class Cluster:
             (directory / name).mkdir()
             self.nodes[name] = One(template, directory / name, name).settle()
         self.labels: dict[str, dict[str, str]] = {name: {} for name in templates}
+        self.annotations: dict[str, dict[str, str]] = {name: {} for name in templates}
+        self.unregistered: set[str] = set()
+        """The nodes that are not registered now, although their objects exist."""
         self.pools: dict[str, JSON] = {}
         self.held: dict[str, tuple[str, str]] = {}
         self.born = 0
@@ -71,8 +74,10 @@ class Cluster:
             for field, items in found.items():
                 items.update(getattr(objects, field))
         nodes = {
-            name: msgspec.convert({"metadata": {"name": name, "labels": self.labels[name]}}, Node)
-            for name in self.nodes
+            name: msgspec.convert(
+                {"metadata": {"name": name, "labels": self.labels[name], "annotations": self.annotations[name]}}, Node
+            )
+            for name in self.nodes.keys() - self.unregistered
         }
         vms, running = {}, {}
         for device, (vm, resource) in self.held.items():
