@@ -42,6 +42,7 @@ from system.kubernetes.agent_rights import ROOT, manifests
 
 JSON = dict[str, Any]
 MACHINES = ROOT / "kubernetes-machines"
+ALL_DEVICES = MACHINES / "optional/all-devices.yaml"
 PATIENCE_S = 60.0
 PODS_CHECK_S = 5
 """Seconds between two observations of a node whose driver is in a pod: each starts programs there."""
@@ -88,6 +89,8 @@ class Site:
         self.environment.install({})
         hooks = "WebhookConfiguration"  # they are registered with the process that answers them
         self.cluster.apply([each for each in manifests(MACHINES) if not each["kind"].endswith(hooks)])
+        if self.all_devices:
+            self.cluster.apply(manifests(ALL_DEVICES))
 
     def add(self, name: str, template: str, *, start: bool = True) -> DevicesAgent:
         """Add a node, its kubelet, its driver's pod and its agent."""
