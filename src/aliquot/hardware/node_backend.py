@@ -132,8 +132,8 @@ class NodeBackend(Generic[D]):
         return msgspec.structs.replace(instance, scheduler=found)
 
     def _detailed(self, found: str, uuid: str, instance: int | None = None) -> str:
-        """Return a reported scheduler with the details that were requested: the driver reports them only while a VM runs,
-        and then also those that it chose itself.
+        """Return a reported scheduler with the details that were requested: the driver reports them only while a VM
+        runs, and then also those that it chose itself.
         """
         if found == DEFAULT:
             return found
