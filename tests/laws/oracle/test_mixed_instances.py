@@ -99,58 +99,6 @@ def test_a_tight_mix_is_decided_at_once(profile: int, counts: dict[int, int]) ->
     assert process_time() - begin < 2, "to try the orders of creation takes far longer"
 
 
-def test_what_stays_in_gpu_instances_is_the_most() -> None:
-    dice, lossy = dice_of("vGPUs that stay in GPU instances"), 0
-    types = {t.size_gib: t for t in factory.table(PRO).types if t.profile_id == QUARTER and t.short.endswith("Q")}
-    for _ in range(samples(150)):
-        present: list[tuple[int, int, int]] = []
-        for size, instance in ((dice.choice((6, 8, 12)), dice.randint(0, 1)) for _ in range(dice.randint(0, 4))):
-            at = dice.choice(range(0, 24, size))
-            present += [(size, instance, at)] * fits((size, instance, at), present)
-        wanted = tuple(sorted(dice.choice((6, 8, 12)) for _ in range(dice.randint(1, 5))))
-        vgpus = [
-            PresentVgpu(Vgpu(str(n), 0, "", placement=at), types[size], instance)
-            for n, (size, instance, at) in enumerate(present)
-        ]
-        vgpus = [h._replace(vgpu=factory.replace(h.vgpu, type_id=h.type.id or 0)) for h in vgpus if h.type]
-        items = [WantedVgpu(DesiredVgpu(types[size].id or 0, ""), types[size]) for size in wanted]
-        policy = instance_policy(factory.table(PRO), [(0, QUARTER), (1, QUARTER)], {}, mixed=True)
-        found = find_vgpu_target(policy, items, vgpus)
-        fewest = fewest_lost(present, wanted)
-        assert (None if found is None else found.cost[1]) == fewest, (present, wanted)
-        lossy += bool(fewest)
-    assert lossy
-
-
-def fits(vgpu: tuple[int, int, int], others: Sequence[tuple[int, int, int]]) -> bool:
-    size, instance, at = vgpu
-    return all(i != instance or at + size <= start or start + s <= at for s, i, start in others)
-
-
-def fewest_lost(present: Sequence[tuple[int, int, int]], wanted: tuple[int, ...]) -> int | None:
-    """Return how many vGPUs must go, by trying each set that stays and each order of creations. None if none works."""
-    for lost in range(len(present) + 1):
-        for stay in combinations(present, len(present) - lost):
-            missing = Counter(wanted)
-            missing.subtract(size for size, _, _ in stay)
-            if min(missing.values()) >= 0 and creatable(tuple(stay), tuple(sorted(missing.elements()))):
-                return lost
-    return None
-
-
-def creatable(there: tuple[tuple[int, int, int], ...], missing: tuple[int, ...]) -> bool:
-    if not missing:
-        return True
-    for size in set(missing):
-        every = ((size, instance, at) for instance in (0, 1) for at in range(0, 24, size))
-        free = next((each for each in every if fits(each, there)), None)
-        rest = list(missing)
-        rest.remove(size)
-        if free is not None and creatable((*there, free), tuple(rest)):
-            return True
-    return False
-
-
 def test_a_mix_saves_a_gpu_instance_per_size() -> None:
     of = factory.gpu(PRO, mig=True)
     counts = {"DC-1-12Q": 1, "DC-1-6Q": 2}
@@ -219,3 +167,55 @@ def after(of: Gpu, wanted: Plan) -> Gpu:
     for action in wanted.actions:
         node = step(node, action)
     return node.gpus[0]
+
+
+def test_what_stays_in_gpu_instances_is_the_most() -> None:
+    dice, lossy = dice_of("vGPUs that stay in GPU instances"), 0
+    types = {t.size_gib: t for t in factory.table(PRO).types if t.profile_id == QUARTER and t.short.endswith("Q")}
+    for _ in range(samples(150)):
+        present: list[tuple[int, int, int]] = []
+        for size, instance in ((dice.choice((6, 8, 12)), dice.randint(0, 1)) for _ in range(dice.randint(0, 4))):
+            at = dice.choice(range(0, 24, size))
+            present += [(size, instance, at)] * fits((size, instance, at), present)
+        wanted = tuple(sorted(dice.choice((6, 8, 12)) for _ in range(dice.randint(1, 5))))
+        vgpus = [
+            PresentVgpu(Vgpu(str(n), 0, "", placement=at), types[size], instance)
+            for n, (size, instance, at) in enumerate(present)
+        ]
+        vgpus = [h._replace(vgpu=factory.replace(h.vgpu, type_id=h.type.id or 0)) for h in vgpus if h.type]
+        items = [WantedVgpu(DesiredVgpu(types[size].id or 0, ""), types[size]) for size in wanted]
+        policy = instance_policy(factory.table(PRO), [(0, QUARTER), (1, QUARTER)], {}, mixed=True)
+        found = find_vgpu_target(policy, items, vgpus)
+        fewest = fewest_lost(present, wanted)
+        assert (None if found is None else found.cost[1]) == fewest, (present, wanted)
+        lossy += bool(fewest)
+    assert lossy
+
+
+def fits(vgpu: tuple[int, int, int], others: Sequence[tuple[int, int, int]]) -> bool:
+    size, instance, at = vgpu
+    return all(i != instance or at + size <= start or start + s <= at for s, i, start in others)
+
+
+def fewest_lost(present: Sequence[tuple[int, int, int]], wanted: tuple[int, ...]) -> int | None:
+    """Return how many vGPUs must go, by trying each set that stays and each order of creations. None if none works."""
+    for lost in range(len(present) + 1):
+        for stay in combinations(present, len(present) - lost):
+            missing = Counter(wanted)
+            missing.subtract(size for size, _, _ in stay)
+            if min(missing.values()) >= 0 and creatable(tuple(stay), tuple(sorted(missing.elements()))):
+                return lost
+    return None
+
+
+def creatable(there: tuple[tuple[int, int, int], ...], missing: tuple[int, ...]) -> bool:
+    if not missing:
+        return True
+    for size in set(missing):
+        every = ((size, instance, at) for instance in (0, 1) for at in range(0, 24, size))
+        free = next((each for each in every if fits(each, there)), None)
+        rest = list(missing)
+        rest.remove(size)
+        if free is not None and creatable((*there, free), tuple(rest)):
+            return True
+    return False
