@@ -171,7 +171,8 @@ class GpuTransition(msgspec.Struct, frozen=True):
         have = {bool(i.mixed_size) for i in stay} | {False for a in new if isinstance(a, Create)}
         mixed: list[Action] = []
         if mode is not None and not have <= {mode}:
-            why = self.task.requested_by if self.task.desired.mixed_size is not None else "as before"
+            asked = self.task.desired.mixed_size is not None
+            why = self.task.requested_by if asked else "as before" if mode else "fixed-share needs vGPUs of one size"
             mixed = [SetMixedSize(gpu=self.pci, on=mode, reason=why)]
         scheduler = self._instance_scheduler(frozenset(i.id for i in stay), new)
         # Mixed-size mode and fixed share exclude each other, so the one that goes comes first.

@@ -161,6 +161,7 @@ def test_fixed_share_and_mixed_sizes_exclude_each_other() -> None:
     mixed = done(of, requested(of, ONE, None, mixed=True))
     ended = requested(mixed, ONE, "fixed-share")
     assert [k for k in kinds(ended) if k in (SetScheduler, SetMixedSize)] == [SetMixedSize, SetScheduler]
+    assert "fixed-share needs vGPUs of one size" in [a.reason for a in ended.actions]
     assert schedulers(done(mixed, ended)) == ["fixed-share"]
 
 
