@@ -7,7 +7,6 @@ Usage: python tools/mutants.py            run all and write docs/proof.md
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))
+
+from tools.mutation_runner import fresh_pytest  # noqa: E402
+
 TESTS = ("tests/laws/oracle/test_planner.py", "tests/laws/property/test_laws.py")
 VGPU_TESTS = ("tests/laws/oracle/test_vgpu_planner.py", "tests/laws/property/test_vgpu_laws.py")
 MIXED_INSTANCES = ("tests/laws/oracle/test_mixed_instances.py",)
@@ -1871,49 +1875,48 @@ MUTANTS = {
 
 def _link(folder: Path, file: Path) -> Path:
     """Fill a folder with links to the repository's entries beside ``file`` and beside each of its parents below ROOT.
-    Return the path of ``file`` there, which does not exist yet. A copy of the whole source takes a third of a test.
+    Return the path of ``file`` there, which does not exist yet. A copy of the whole source takes a third of a test, and
+    so does compiling again what is beside it.
     """
-    for parent in [*file.parents][-2::-1]:
-        (folder / parent).mkdir()
-        for entry in (ROOT / parent).iterdir():
-            if entry.name not in (file.relative_to(parent).parts[0], "__pycache__"):
-                (folder / parent / entry.name).symlink_to(entry)
+    way = [ROOT / each for each in (file, *file.parents)]
+    for parent in way[-2:0:-1]:
+        here = folder / parent.relative_to(ROOT)
+        (here / "__pycache__").mkdir(parents=True)
+        for entry in {*parent.iterdir()}.difference(way, [parent / "__pycache__"]):
+            (here / entry.name).symlink_to(entry)
+        for entry in (parent / "__pycache__").glob("*.pyc"):
+            if not entry.name.startswith(f"{file.stem}."):
+                (here / "__pycache__" / entry.name).symlink_to(entry)
     return folder / file
 
 
-def run(mutant: Mutant, tests: Sequence[str] = ()) -> list[str]:
+def run(mutant: Mutant, server: fresh_pytest.Server, tests: Sequence[str] = ()) -> list[str]:
     """Return the first test that fails on the source with the mutant in it; empty if all pass."""
     with tempfile.TemporaryDirectory() as folder:
         text = (ROOT / "src/aliquot" / mutant.file).read_text()
         if text.count(mutant.old) != 1:
             raise SystemExit(f"{mutant.file}: expected exactly one {mutant.old!r}")
         _link(Path(folder), Path("src/aliquot") / mutant.file).write_text(text.replace(mutant.old, mutant.new))
-        env = os.environ | {"PYTHONPATH": f"{folder}/src{os.pathsep}{ROOT / 'tests'}", "ALIQUOT_ALL": "1"}
-        env["ALIQUOT_CYCLES"] = "120"
+        path = (f"{folder}/src", str(ROOT / "tests"))
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(path), "ALIQUOT_ALL": "1", "ALIQUOT_CYCLES": "120"}
         env.pop("ALIQUOT_MEASURED", None)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "--no-header",
-            "--tb=no",
-            "-rfE",
-            *(tests or mutant.tests),
-        ]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        words = ["-q", "-x", "--no-header", "--tb=no", "-rfE", *(tests or mutant.tests)]
+        printed = server.run(words, path, env)
     return [
-        line.split(" - ")[0].partition(" ")[2]
-        for line in done.stdout.splitlines()
-        if line.startswith(("FAILED", "ERROR"))
+        line.split(" - ")[0].partition(" ")[2] for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))
     ]
 
 
 def main() -> int:
-    if len(sys.argv) > 1:
-        print("\n".join(run(MUTANTS[sys.argv[1]])) or "nothing failed")
-        return 0
+    with fresh_pytest.server() as server:
+        if len(sys.argv) > 1:
+            print("\n".join(run(MUTANTS[sys.argv[1]], server)) or "nothing failed")
+        else:
+            _write_page(server)
+    return 0
+
+
+def _write_page(server: fresh_pytest.Server) -> None:
     rows = [
         "# Proof that the tests can fail",
         "",
@@ -1924,13 +1927,12 @@ def main() -> int:
     ]
     rows += ["", "| broken on purpose | first test that fails |", "|---|---|"]
     for name, mutant in MUTANTS.items():
-        failed = run(mutant)
+        failed = run(mutant, server)
         rows.append(f"| {mutant.what} | {'`' + failed[0] + '`' if failed else '**none**'} |")
         print(name, failed or "SURVIVED", flush=True)
     page = ROOT / "docs/proof.md"
     _, heading, rest = page.read_text().partition("\n## ")  # the sections below the table are written by hand
     page.write_text("\n".join(rows) + "\n" + heading + rest)
-    return 0
 
 
 if __name__ == "__main__":

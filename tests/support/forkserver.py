@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import hashlib
 import importlib
 import inspect
 import io
@@ -225,13 +226,21 @@ class _Client:
         return made
 
     def _launcher(self) -> str:
-        """Return the program of ``launcher.c``, or the interpreter without a C compiler."""
+        """Return the program of ``launcher.c``, or the interpreter without a C compiler. The first process of a run
+        compiles it, and the others link it: it must lie beside the sockets.
+        """
         program, source = f"{self._folder.name}/python", Path(__file__).with_name("launcher.c")
         large = ",".join(f'"{verb}"' for verb in _LARGE)
         words = ["cc", "-std=gnu11", "-O1", f'-DPYTHON="{sys.executable}"', f"-DLARGE={large}"]
-        words += ["-o", program, str(source)]
+        version = hashlib.sha256(repr(words).encode() + source.read_bytes()).hexdigest()
+        kept = Path(os.environ.get("ALIQUOT_CACHE_DIR", self._folder.name), f"launcher-{version}")
         with contextlib.suppress(OSError):
-            if subprocess.run(words, capture_output=True).returncode == 0:
+            os.link(kept, program)
+            return program
+        with contextlib.suppress(OSError):
+            if subprocess.run([*words, "-o", program, str(source)], capture_output=True).returncode == 0:
+                with contextlib.suppress(OSError):
+                    os.link(program, kept)
                 return program
         return sys.executable
 

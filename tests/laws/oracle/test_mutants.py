@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-SPEC = importlib.util.spec_from_file_location("mutants", ROOT / "tools/mutants.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-mutants = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(mutants)
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))
 
+from tools import mutants  # noqa: E402
+from tools.mutation_runner import fresh_pytest  # noqa: E402
 
 PAGE = (ROOT / "docs/proof.md").read_text()
 PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[fresh_pytest.Server]:
+    with fresh_pytest.server() as started:
+        yield started
 
 
 @pytest.mark.slow
@@ -31,10 +37,18 @@ PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
         for name, mutant in mutants.MUTANTS.items()
     ],
 )
-def test_a_wrong_rule_is_noticed(name: str) -> None:
+def test_a_wrong_rule_is_noticed(name: str, server: fresh_pytest.Server) -> None:
     # The test in the committed table notices it.
     mutant = mutants.MUTANTS[name]
-    assert mutants.run(mutant, [PROOF[mutant.what]]) == [PROOF[mutant.what]]
+    assert mutants.run(mutant, server, [PROOF[mutant.what]]) == [PROOF[mutant.what]]
+
+
+def test_a_wrong_rule_that_no_test_notices_survives(server: fresh_pytest.Server) -> None:
+    # In turn with one of the same file that is noticed: no run has the source of the one before.
+    noticed = mutants.MUTANTS["function-driver"]
+    harmless = noticed._replace(new=f"{noticed.old}  # nothing is wrong")
+    tests = [PROOF[noticed.what]]
+    assert [mutants.run(each, server, tests) for each in (noticed, harmless, noticed)] == [tests, [], tests]
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[^`]+)`", PAGE))))
