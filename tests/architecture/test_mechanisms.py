@@ -5,31 +5,37 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from support.syntax import nodes, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src/aliquot"
 RUNNER = "foundation/bounded_process.py"
 
 
+Nodes = Sequence[ast.AST]
+
+
 @cache
-def modules() -> tuple[tuple[str, ast.Module], ...]:
-    return tuple((str(path.relative_to(SOURCE)), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py")))
+def modules() -> tuple[tuple[str, Nodes], ...]:
+    return tuple((str(path.relative_to(SOURCE)), nodes(path)) for path in sorted(SOURCE.rglob("*.py")))
 
 
 @cache
 def names() -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
     """Return each module with the attributes that it accesses, dotted (``os.replace``) and by their last name."""
-    return tuple((name, frozenset(dotted(tree)), frozenset(attributes(tree))) for name, tree in modules())
+    return tuple((name, frozenset(dotted(every)), frozenset(attributes(every))) for name, every in modules())
 
 
-def imported(tree: ast.AST) -> set[str]:
+def imported(every: Nodes) -> set[str]:
     """Return the full names of all modules that a file imports."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in every:
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -37,17 +43,17 @@ def imported(tree: ast.AST) -> set[str]:
     return found
 
 
-def dotted(tree: ast.AST) -> set[str]:
+def dotted(every: Nodes) -> set[str]:
     """Return the attributes that a file accesses, as dotted names such as ``os.system``."""
     return {
         f"{node.value.id}.{node.attr}"
-        for node in ast.walk(tree)
+        for node in every
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
 
 
 def test_one_module_runs_programs() -> None:
-    users = [name for name, tree in modules() if "subprocess" in imported(tree)]
+    users = [name for name, every in modules() if "subprocess" in imported(every)]
     assert users == [RUNNER]
     others = {"asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "asyncio.subprocess"}
     others |= {f"os.{name}" for name in dir(os) if name.startswith(("exec", "spawn", "posix_spawn", "popen", "system"))}
@@ -58,13 +64,11 @@ def test_the_core_keys_nothing_by_the_identity_of_objects() -> None:
     # Equal values give the same result, even if different objects hold them.
     found = [
         name
-        for name, tree in modules()
+        for name, every in modules()
         if name.startswith("core/")
         and (
-            any(module.partition(".")[0] == "weakref" for module in imported(tree))
-            or any(
-                isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "id" for n in ast.walk(tree)
-            )
+            any(module.partition(".")[0] == "weakref" for module in imported(every))
+            or any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "id" for n in every)
         )
     ]
     assert not found
@@ -80,9 +84,9 @@ def test_a_command_that_runs_no_program_does_not_import_the_runner() -> None:
     # The start of the command line is measured: it imports the runner only to run a program.
     eager = [
         name
-        for name, tree in modules()
+        for name, every in modules()
         if name.startswith(("core/", "hardware/", "node/", "cdi/", "containers/", "libvirt/", "cli/", "metrics/"))
-        and any(isinstance(n, ast.Import | ast.ImportFrom) and RUNNER_MODULE in imported(n) for n in tree.body)
+        and RUNNER_MODULE in imported(tree(SOURCE / name).body)
     ]
     assert not eager
 
@@ -101,12 +105,12 @@ OPENED_FOR_WRITING = {
 
 def test_a_file_that_is_made_is_not_made_through_a_link() -> None:
     # Another user could create a link in a folder that both can write to.
-    makers = [(name, tree) for name, tree in modules() if "O_CREAT" in attributes(tree)]
-    functions = [(name, node) for name, tree in makers for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    making = [(name, found) for name, node in functions if "O_CREAT" in (found := attributes(node))]
+    makers = [(name, every) for name, every in modules() if "O_CREAT" in attributes(every)]
+    functions = [(name, node) for name, every in makers for node in every if isinstance(node, ast.FunctionDef)]
+    making = [(name, found) for name, node in functions if "O_CREAT" in (found := attributes([*ast.walk(node)]))]
     assert len(making) >= len(makers)
     assert not [name for name, found in making if "O_NOFOLLOW" not in found]
-    opened = {name: count for name, tree in modules() if (count := sum(map(opens_for_writing, ast.walk(tree))))}
+    opened = {name: count for name, every in modules() if (count := sum(map(opens_for_writing, every)))}
     assert opened == OPENED_FOR_WRITING
 
 
@@ -132,7 +136,7 @@ def test_a_path_that_is_opened_for_writing_is_found(code: str) -> None:
 
 
 def test_one_module_makes_pauses_grow() -> None:
-    found = {name: lines for name, tree in modules() if (lines := growing(tree))}
+    found = {name: lines for name, every in modules() if (lines := growing(every))}
     assert set(found) <= {"foundation/backoff.py"}, found
 
 
@@ -172,17 +176,17 @@ def test_state_is_kept_in_the_state_store() -> None:
     assert not [name for name, _ in modules() if any(each in (SOURCE / name).read_text() for each in hidden)]
 
 
-def attributes(tree: ast.AST) -> set[str]:
+def attributes(every: Nodes) -> set[str]:
     """Return the names of all attributes that a file accesses."""
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in every if isinstance(node, ast.Attribute)}
 
 
-def growing(tree: ast.Module) -> list[int]:
+def growing(every: Nodes) -> list[int]:
     """Return the lines with a power of 2 or with ``x = min(x * 2, ...)``, which is a hand-written exponential
     back-off.
     """
     found = []
-    for node in ast.walk(tree):
+    for node in every:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             base, power = node.left, node.right
             if isinstance(base, ast.Constant) and base.value == 2 and not isinstance(power, ast.Constant):
@@ -206,9 +210,9 @@ def multiplied(node: ast.expr, names: set[str]) -> bool:
 
 
 def test_a_pause_that_doubles_by_hand_is_found() -> None:
-    assert growing(ast.parse("pause = min(pause * 2, 60.0)"))
-    assert growing(ast.parse("return min(FIRST * 2.0 ** min(n - 1, 10), LONGEST)"))
-    assert not growing(ast.parse("MOST = 16 * 2**20"))
+    assert growing([*ast.walk(ast.parse("pause = min(pause * 2, 60.0)"))])
+    assert growing([*ast.walk(ast.parse("return min(FIRST * 2.0 ** min(n - 1, 10), LONGEST)"))])
+    assert not growing([*ast.walk(ast.parse("MOST = 16 * 2**20"))])
 
 
 HEARS = {"signal.signal", "signal.pthread_sigmask", "signal.sigwait", "signal.siginterrupt"}
@@ -217,11 +221,10 @@ ENDING = {"signal.SIGINT", "signal.SIGTERM", "signal.SIGHUP"}
 
 def test_one_module_hears_the_signals_that_end_a_command() -> None:
     # The module that draws the picture handles the terminal's own signals (a new size, Ctrl-Z).
-    hearing = {name for name, tree in modules() if dotted(tree) & HEARS or "add_signal_handler" in attributes(tree)}
+    hearing = {name for name, every in modules() if dotted(every) & HEARS or "add_signal_handler" in attributes(every)}
     assert hearing == {"foundation/signals.py", "cli/watch/watch.py"}
-    watch = ast.parse((SOURCE / "cli/watch/watch.py").read_text())
-    assert dotted(watch) & ENDING <= {"signal.SIGINT"}, "compared, not handled"
-    wakers = {name for name, tree in modules() if "signal.set_wakeup_fd" in dotted(tree)}
+    assert dotted(nodes(SOURCE / "cli/watch/watch.py")) & ENDING <= {"signal.SIGINT"}, "compared, not handled"
+    wakers = {name for name, every in modules() if "signal.set_wakeup_fd" in dotted(every)}
     assert wakers == {"foundation/call_watchdog.py", "foundation/signals.py", "cli/watch/watch.py"}
 
 
@@ -230,7 +233,7 @@ def test_one_module_reads_the_variables_of_libvirt() -> None:
     variables = {"ALIQUOT_LIBVIRT", "LIBVIRT_DEFAULT_URI"}
     found = {
         name: named
-        for name, tree in modules()
-        if (named := {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)} & variables)
+        for name, every in modules()
+        if (named := {n.value for n in every if isinstance(n, ast.Constant)} & variables)
     }
     assert found == {"libvirt/connect.py": variables, "cli/libvirt/table.py": {"LIBVIRT_DEFAULT_URI"}}

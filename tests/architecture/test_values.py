@@ -5,9 +5,11 @@ package.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 import aliquot
+from support.syntax import nodes
 
 PACKAGE = Path(aliquot.__path__[0])
 STATE = "sim/state.py"
@@ -29,9 +31,9 @@ CHANGED = {
 def test_values_are_frozen() -> None:
     found = {
         f"{file}:{each.name}"
-        for file, source in ((path.relative_to(PACKAGE).as_posix(), path.read_text()) for path in PACKAGE.rglob("*.py"))
-        if file != STATE and "msgspec.Struct" in source
-        for each in ast.walk(ast.parse(source))
+        for path in PACKAGE.rglob("*.py")
+        if (file := path.relative_to(PACKAGE).as_posix()) != STATE and "msgspec.Struct" in path.read_text()
+        for each in nodes(path)
         if isinstance(each, ast.ClassDef) and any(ast.unparse(base) == "msgspec.Struct" for base in each.bases)
         if not any(word.arg == "frozen" and ast.unparse(word.value) == "True" for word in each.keywords)
     }
@@ -56,10 +58,11 @@ def test_values_with_structured_texts_are_encoded_as_their_words() -> None:
     # msgspec refuses a structured text. Not every plan has one, so a wrong encoder may work in a test.
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        if imported & STRUCTURED and calls & {"msgspec.json.encode", "msgspec.to_builtins", "msgspec.msgpack.encode"}:
+        imported = {node.module for node in nodes(path) if isinstance(node, ast.ImportFrom)}
+        if not imported & STRUCTURED:
+            continue
+        calls = {ast.unparse(node.func) for node in nodes(path) if isinstance(node, ast.Call)}
+        if calls & {"msgspec.json.encode", "msgspec.to_builtins", "msgspec.msgpack.encode"}:
             found.add(path.relative_to(PACKAGE).as_posix())
     assert found == {*PLAIN, "core/model/encoding.py"}
 
@@ -96,10 +99,10 @@ SEARCHED = {
 """Modules that search such a text, and which."""
 
 
-def searched_texts(tree: ast.AST) -> list[str]:
+def searched_texts(every: Iterable[ast.AST]) -> list[str]:
     """Return the expressions that look for something in a text for people."""
     found = []
-    for node in ast.walk(tree):
+    for node in every:
         text: ast.AST | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
             text = node.func.value
@@ -114,11 +117,7 @@ def searched_texts(tree: ast.AST) -> list[str]:
 
 def test_no_module_reads_the_sentences_that_we_write() -> None:
     # A value beside the sentence, or a part of it, says the same to a program.
-    found = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if searched_texts(ast.parse(path.read_text()))
-    }
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if searched_texts(nodes(path))}
     assert found == SEARCHED.keys()
 
 
@@ -129,5 +128,6 @@ def test_a_search_in_a_sentence_is_found() -> None:
         "'stays attached' in outcome.details",
         "re.search(r'at (.*)', action.reason)",
     ):
-        assert searched_texts(ast.parse(code)), code
-    assert not searched_texts(ast.parse("path.partition('/'); blocker in blockers; a.message == b.message"))
+        assert searched_texts(ast.walk(ast.parse(code))), code
+    others = "path.partition('/'); blocker in blockers; a.message == b.message"
+    assert not searched_texts(ast.walk(ast.parse(others)))
