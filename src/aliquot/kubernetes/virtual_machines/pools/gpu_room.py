@@ -24,6 +24,7 @@ from aliquot.kubernetes.kinds.harvester import (
 )
 from aliquot.kubernetes.kinds.harvester_names import WITHOUT_PCIDEVICES
 from aliquot.kubernetes.virtual_machines.harvester.admission.vgpu_capacity import table_of
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.placements import SharedGpu, time_sliced
 from aliquot.kubernetes.virtual_machines.pools.pool_view import PoolView, leaves, not_ready
 
@@ -147,10 +148,12 @@ def _room_in_instances(
 
 def _silence(view: PoolView, node: str) -> Message:
     """Return why no agent of ours does anything on a node."""
-    if node in view.foreign:
+    reports = DEVICES_ANNOTATION in view.snapshot.nodes[node].metadata.annotations
+    if node in view.foreign and reports:
         return Message(f"pcidevices serves node {node}", f"kubectl label node {node} {WITHOUT_PCIDEVICES}=true")
     step = f"kubectl get pods -A -l app=aliquot-devices -o wide --field-selector spec.nodeName={node}"
-    return Message(f"the agent of node {node} does not answer", step)
+    sentence = f"the agent of node {node} does not answer" if reports else f"no agent of Aliquot reports on node {node}"
+    return Message(sentence, step)
 
 
 def _is_prepared(mig: MigConfiguration) -> bool:

@@ -19,7 +19,7 @@ from aliquot.kubernetes.kinds.harvester_names import SYNCED
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import DeviceUsers
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
-from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION, foreign_nodes
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import foreign_nodes
 from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING
 from aliquot.kubernetes.virtual_machines.pools.agent_watch import is_unobserved, ready_condition
 
@@ -32,13 +32,12 @@ SETTLE_S: Final = 10.0
 class PoolView:
     """The objects for a round. ``now`` is wall time in seconds. The agents of ``silent`` nodes do not answer.
 
-    ``foreign`` are the nodes of pcidevices, of which our agents say so. They are among the silent ones.
+    ``foreign`` are the nodes that no agent of ours serves. They are among the silent ones.
     """
 
     def __init__(self, snapshot: AdmissionSnapshot, now: float, silent: Collection[str] = ()) -> None:
         self.snapshot, self.now = snapshot, now
-        reporting = [node for node in snapshot.nodes.values() if DEVICES_ANNOTATION in node.metadata.annotations]
-        self.foreign = foreign_nodes(reporting)
+        self.foreign = foreign_nodes(snapshot.nodes.values())
         self.silent = self.foreign | frozenset(silent)
         self.users = DeviceUsers(snapshot)
         self._disabled_now: set[str] = set()

@@ -16,6 +16,7 @@ from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL, VGPUPool
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
 from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
 from aliquot.kubernetes.virtual_machines.pools.agent_watch import ANSWER_S, AgentWatch
@@ -36,7 +37,7 @@ class Cluster:
             (directory / name).mkdir()
             self.nodes[name] = One(template, directory / name, name).settle()
         self.labels: dict[str, dict[str, str]] = {name: {} for name in templates}
-        self.annotations: dict[str, dict[str, str]] = {name: {} for name in templates}
+        self.annotations = {name: {DEVICES_ANNOTATION: '{"state":"idle","reason":"Working"}'} for name in templates}
         self.unregistered: set[str] = set()
         """The nodes that are not registered now, although their objects exist."""
         self.pools: dict[str, JSON] = {}

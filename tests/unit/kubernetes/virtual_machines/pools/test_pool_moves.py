@@ -75,3 +75,16 @@ def test_a_node_of_pcidevices_gets_nothing_and_the_next_node_does(tmp_path: Path
     assert cluster.message("node").endswith(
         f"0 of 1 vGPUs of type {FOUR_Q} fit: pcidevices serves node n1 | next: {step}"
     )
+
+
+def test_a_node_without_an_agent_of_ours_gets_nothing(tmp_path: Path) -> None:
+    # The agent of pcidevices reports no observed generation: its node must not be tried until it counts as silent.
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:mdev")
+    cluster.annotations["n1"] = {}
+    cluster.dead = {"n1"}
+    cluster.pool("node", count=1, nodeName="n1")
+    cluster.pool("desk", count=2)
+    cluster.settle()
+    assert cluster.types() == {"n2": Counter({FOUR_Q: 2})}
+    assert cluster.ready("desk") == ("True", "Configured")
+    assert "fit: no agent of Aliquot reports on node n1 | next: kubectl get pods -A" in cluster.message("node")
