@@ -356,3 +356,13 @@ def test_a_scheduler_other_than_the_default_is_exported_and_comes_back_from_a_ch
     ]
     document: Any = checkpoint(node("fixed-share"))
     assert document["Aliquot"]["Gpus"][0]["Scheduler"] == "fixed-share"
+
+
+def test_a_checkpoint_restores_what_a_new_request_may_not_have() -> None:
+    # Another program set CUDA's parameter on a type without CUDA. It is there, so it comes back.
+    before = with_vgpus(A2, 0, "A2-4A")
+    (gpu, *others) = before.gpus
+    vgpus = tuple(msgspec.structs.replace(v, parameters="enable_uvm=1") for v in gpu.vgpus)
+    before = msgspec.structs.replace(before, gpus=(msgspec.structs.replace(gpu, vgpus=vgpus), *others))
+    assert plan(before, back(before)).blockers == ()
+    assert plan(A2, restore(to_json(checkpoint(before)), A2)).blockers == ()

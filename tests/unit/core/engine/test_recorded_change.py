@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 
+import support.vgpufactory as factory
 from aliquot.core.engine.ports import FORMAT, JournalEntry
 from aliquot.core.engine.recorded_change import RecordedChange, change_of, encode_change, record_change
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, SetPassthrough
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.encoding import encode
-from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.inventory import GpuInstance, Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
 from laws.oracle import mig_nodes
 from laws.property import strategies
 from support.selection import laws
+from unit.core.planner.sharing import RTX
 
 A100 = catalog.family("a100-40gb")
 H100 = catalog.family("h100-80gb-sxm")
@@ -119,3 +122,13 @@ def test_a_gpu_is_passed_through_whole_or_by_its_functions() -> None:
     )
     (change,) = record_change(msgspec.structs.replace(made, actions=actions), inventory).gpus
     assert change.passthrough == (True,)
+
+
+@pytest.mark.parametrize("modes", [(True, True), (True, False), (False, msgspec.UNSET), (msgspec.UNSET,)])
+def test_the_modes_of_gpu_instances_come_back_as_a_way_back_knows_them(modes: tuple[bool | msgspec.UnsetType]) -> None:
+    # Where they differ or are unknown, the way back leaves them as they are.
+    instances = (GpuInstance(3 + n, "1g.24gb+gfx", 47, f"{3 * n}:3", mixed_size=m) for n, m in enumerate(modes))
+    inventory = factory.node(factory.replace(factory.gpu(RTX, mig=True), instances=tuple(instances)))
+    before = record_change(plan(inventory, Desired(())), inventory).inventory_before(inventory)
+    assert before is not None
+    assert make_restore_point(before, [factory.PCI]) == make_restore_point(inventory, [factory.PCI])
