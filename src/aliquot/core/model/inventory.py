@@ -245,6 +245,12 @@ class Gpu(msgspec.Struct, frozen=True):
         return self.uuid or self.pci
 
     @property
+    def shares_instances(self) -> bool:
+        """True if several vGPUs can share a GPU instance of this board."""
+        table = vgpu.table(self.pci_device, self.subsystem)
+        return table is not None and table.shares_instances
+
+    @property
     def instances_mixed(self) -> bool | None:
         """Mixed-size mode of the GPU instances. None if it is unknown, or if only some have it."""
         modes = {i.mixed_size for i in self.instances}

@@ -119,7 +119,7 @@ def _create(family: Family, gpu: Gpu, action: Create) -> Gpu:
         profile=profile.name,
         profile_id=profile.id,
         placement=action.placement,
-        mixed_size=False if steps.shares_instances(gpu) else msgspec.UNSET,
+        mixed_size=False if gpu.virtual is not None and gpu.shares_instances else msgspec.UNSET,
     )
     for part in action.compute:
         made = _add_compute(profile, made, part)

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from aliquot.core.model import nvml_return_codes as codes
-from aliquot.core.model import vgpu_types
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, ComputeInstance, Gpu, GpuInstance, Holder
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
@@ -40,7 +39,7 @@ class Instances:
         nv = self.session.nv
         found: list[GpuInstance] = []
         compute_left, memory_left = table.compute_slices, table.memory_slices
-        shared = shares_instances(gpu)
+        shared = gpu.shares_instances
         for profile in table.profiles:
             if compute_left <= 0 or memory_left <= 0:
                 break  # the GPU is full: no other profile can have an instance
@@ -188,9 +187,3 @@ def _holders(processes: list[Process] | None, instance: int, compute: int | None
 
 def distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
     return tuple(dict.fromkeys(holders))
-
-
-def shares_instances(gpu: Gpu) -> bool:
-    """Return whether several vGPUs can share a GPU instance of this board."""
-    table = vgpu_types.table(gpu.pci_device, gpu.subsystem)
-    return table is not None and table.shares_instances

@@ -6,7 +6,6 @@ from typing import assert_never
 
 import msgspec
 
-from aliquot.core.model import vgpu_types
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough, SetScheduler
 from aliquot.core.model.inventory import (
     Gpu,
@@ -65,12 +64,6 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
                 return _bind(gpu, gpu.virtual, action.function, action.on)
             return _pass_through(inventory, gpu, gpu.virtual) if action.on else _reclaim(inventory, gpu, gpu.virtual)
     assert_never(action)
-
-
-def shares_instances(gpu: Gpu) -> bool:
-    """Return whether a GPU instance of the GPU has mixed-size mode, on hosts with the vGPU driver."""
-    table = vgpu_types.table(gpu.pci_device, gpu.subsystem) if gpu.virtual is not None else None
-    return table is not None and table.shares_instances
 
 
 def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
