@@ -90,6 +90,15 @@ def normal_scheduler(text: str) -> str:
     return str(parse_scheduler(text))
 
 
+def unreadable(text: str) -> str:
+    """Return what is wrong with a recorded scheduler, which a later release may have written; "" if nothing."""
+    try:
+        parse_scheduler(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def from_driver(policy: int, strict: int, time_slice_ns: int) -> str:
     """Return the scheduler that NVML reports. "" for a policy that this version does not know.
 
@@ -119,8 +128,10 @@ def to_driver(text: str) -> tuple[int, int, int, int]:
 
 def without_slice(text: str, driver: str) -> str:
     """Return a scheduler as a driver of this version can have it: where strict round robin cannot be turned off, with
-    the frequency nearest to its time slice.
+    the frequency nearest to its time slice. One that cannot be read (``unreadable``) is returned as it is.
     """
+    if unreadable(text):
+        return text
     found = parse_scheduler(text)
     if not found.time_slice_ns or numbers(driver) < (ALWAYS_STRICT,):
         return text

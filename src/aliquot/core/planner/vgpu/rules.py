@@ -11,7 +11,7 @@ from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.driver_branches import FIRST_WITH, SET_INSTANCE_SCHEDULER, SET_SCHEDULER, lacks
 from aliquot.core.model.inventory import GpuInstance
 from aliquot.core.model.plugin_parameters import CUDA_ONLY, CUDA_SERIES, as_switches
-from aliquot.core.model.vgpu_scheduler import ALWAYS_STRICT, DEFAULT, FIXED, policy_of, without_slice
+from aliquot.core.model.vgpu_scheduler import ALWAYS_STRICT, DEFAULT, FIXED, policy_of, unreadable, without_slice
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu.naming import counts_text
@@ -143,6 +143,8 @@ def scheduler_refusal(scheduler: str, driver: str, *, mig: bool, per_instance: b
         why = "MIG-backed vGPUs share no time: each has a GPU instance of its own. A scheduler needs MIG mode disabled"
     elif lacks(driver, call):
         why = f"driver {driver} cannot change the scheduler{of} while it runs: R{FIRST_WITH[call]} and later can"
+    elif wrong := unreadable(scheduler):
+        why = f"this release cannot read the scheduler: {wrong}"
     elif (possible := without_slice(scheduler, driver)) != scheduler:
         why = (
             f"drivers of R{ALWAYS_STRICT} and later always keep strict round robin, which a time slice turns off: "

@@ -194,3 +194,19 @@ def test_a_newer_driver_restores_the_nearest_scheduler() -> None:
     assert kept.desired.scheduler == "equal-share,500Hz"
     same, _ = replay([recorded], replace(node, driver="580.105.06"))
     assert (same.gpus[0].scheduler, same.notes) == ("equal-share,2ms", ())
+
+
+@pytest.mark.parametrize("scheduler", ["even-share", "equal-share,2us", ""])
+def test_a_recorded_scheduler_of_a_later_release_is_refused_and_kept(scheduler: str) -> None:
+    of = host(A2, "best-effort")
+    node = factory.node(of)
+    wanted = replace(BARE, functions=True, scheduler=scheduler)
+    recorded = RecordedRequest(wanted, of.uuid)
+    desired, failures = replay([recorded], node)
+    found = blocker(plan(node, desired))
+    assert (failures, found.rule) == ((), "SCHEDULER")
+    assert "this release cannot read the scheduler" in found.message
+    other = Desired((replace(BARE, pci="0000:99:00.0"),), "later")
+    assert recorded in merge_requests([recorded], other, node)
+    undo = make_restore_point(factory.node(host(A2, scheduler or "even-share")), [of.pci])
+    assert blocker(plan(node, undo)).rule == "SCHEDULER"
