@@ -14,6 +14,7 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.kinds.vgpu_pools import GROUP as POOLS
+from aliquot.kubernetes.kinds.vm_claims import VmClaim
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 
 JSON = dict[str, Any]
@@ -29,6 +30,11 @@ KINDS: dict[str, type[Any]] = {
     "usb": USBDevice,
     "network": SRIOVNetworkDevice,
     "nodes": Node,
+}
+NAMESPACED: dict[str, type[Any]] = {
+    "vms": VirtualMachine,
+    "instances": VirtualMachineInstance,
+    "resource_claims": VmClaim,
 }
 
 
@@ -67,9 +73,8 @@ def environment(**given: list[JSON]) -> AdmissionSnapshot:
     """
     found: JSON = {"nodes": {NODE: msgspec.convert({"metadata": {"name": NODE}}, Node)}}
     for field, rows in given.items():
-        if field in ("vms", "instances"):
-            kind: Any = VirtualMachine if field == "vms" else VirtualMachineInstance
-            found[field] = {o.key: o for o in (msgspec.convert(row, kind) for row in rows)}
+        if field in NAMESPACED:
+            found[field] = {o.key: o for o in (msgspec.convert(row, NAMESPACED[field]) for row in rows)}
         elif field != "accounts":
             found[field] = {o.name: o for o in (msgspec.convert(row, KINDS[field]) for row in rows)}
     return AdmissionSnapshot(**found, accounts=frozenset(given.get("accounts", [])))  # type: ignore[arg-type]
@@ -150,3 +155,13 @@ def entry(name: str, resource: str, **options: Any) -> JSON:
     """Build an entry of a device list. ``options`` takes ``display={...}``."""
     more = {"virtualGPUOptions": {"display": options["display"]}} if "display" in options else {}
     return {"name": name, "deviceName": resource} | more
+
+
+def resource_claim(name: str, *pods: str, node: str = NODE, admin: bool = False, **data: str) -> JSON:
+    """Build a ResourceClaim that is reserved for pods. ``data`` is what its driver reports about its one device."""
+    device = {"driver": "gpu.aliquot.dev", "pool": f"{node}-aliquot", "device": "d0"}
+    results = [device | {"request": "vgpu", "adminAccess": admin}]
+    reported = [device | {"data": {"gpuUUID": "GPU-1", **data}}] if data else []
+    reserved = [{"resource": "pods", "name": pod} for pod in pods]
+    status = {"allocation": {"devices": {"results": results}}, "devices": reported, "reservedFor": reserved}
+    return {"metadata": {"name": name, "namespace": "default"}, "status": status}

@@ -65,6 +65,15 @@ class ClaimConsumer(ApiStruct, frozen=True):
     name: str = ""
 
 
+class ReportedDevice(msgspec.Struct, frozen=True):
+    """An allocated device, by what identifies it on its node, as our driver and others report it."""
+
+    node: str
+    function: str = ""
+    """The PCI address that a VM opens; empty for a device of containers and for an mdev."""
+    uuid: str = ""
+
+
 class ResourceClaimStatus(ApiStruct, frozen=True):
     allocation: ClaimAllocationStatus | None = None
     reserved_for: tuple[ClaimConsumer, ...] = ()
@@ -77,6 +86,24 @@ class ResourceClaimStatus(ApiStruct, frozen=True):
         return self.allocation.devices.results if self.allocation else ()
 
     @property
+    def reported(self) -> tuple[ReportedDevice, ...]:
+        """The devices that the claim holds and whose driver says which they are. Admin access holds nothing."""
+        held = {(each.driver, each.pool, each.device) for each in self.results if not each.admin_access}
+        return tuple(
+            # Drivers of GPUs name the pool by the node, and ours adds its suffix.
+            ReportedDevice(entry["pool"].removesuffix(POOL_SUFFIX), _text(entry, "function"), _text(entry, "uuid"))
+            for entry in self.devices
+            if (entry.get("driver"), entry.get("pool"), entry.get("device")) in held
+        )
+
+    @property
     def pods(self) -> tuple[str, ...]:
         """The names of the pods that may use the claim. They are in its namespace."""
         return tuple(each.name for each in self.reserved_for if each.resource == "pods")
+
+
+def _text(entry: dict[str, Any], field: str) -> str:
+    """Return a word of what a driver reports; empty if it reports none, or in another form."""
+    data = entry.get("data")
+    found = data.get(field) if isinstance(data, dict) else None
+    return found if isinstance(found, str) else ""

@@ -13,6 +13,8 @@ from aliquot.kubernetes.kinds.claim_status import AllocationResult, ResourceClai
 _GROUP = "resource.k8s.io"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 """On a claim that Kubernetes made from a template: the name that the pod gives it."""
+_RANDOM, _LONGEST = 5, 58
+"""The characters that Kubernetes appends to ``generateName``, and the most that it keeps of it."""
 
 
 class RequestClass(ApiStruct, frozen=True):
@@ -77,3 +79,13 @@ def class_of(spec: VmClaimSpec, request: str, alternative: str = "") -> str:
     """Return the device class of a request; empty if the claim has none of that name."""
     found = next((each for each in spec.devices.requests if each.name == request), None)
     return found.device_class(alternative) if found is not None else ""
+
+
+def launcher_stem(vm: str) -> str:
+    """Return what the names of a VM's launcher pods have in common."""
+    return f"virt-launcher-{vm}-"[:_LONGEST]
+
+
+def stem_of_pod(pod: str) -> str:
+    """Return the name of a pod without what Kubernetes appended."""
+    return pod[:-_RANDOM]

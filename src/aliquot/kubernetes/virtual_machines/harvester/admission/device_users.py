@@ -2,7 +2,7 @@
 
 The annotation names the devices of a VM, but is written only once the VM runs. A VM that was created through the API
 may have device names without a meaning. A VM whose device of a resource is not known may therefore have any device of
-the resource that is not known to be allocated.
+the resource that is not known to be allocated. A device of a ResourceClaim has no resource: the claim tells which it is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ from aliquot.errors import Message
 from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, VirtualMachine
+from aliquot.kubernetes.virtual_machines.harvester.admission.claim_holders import (
+    ClaimHolder,
+    claim_holders,
+    claimed_sentence,
+    leaving_vm,
+    stop_command,
+)
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, Key
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
@@ -87,7 +94,10 @@ def describe_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
 
 
 class DeviceUsers:
-    """The VMs that use devices. It reads the VMs once, for questions about many devices of one snapshot."""
+    """The VMs that use devices.
+
+    It reads VMs and ResourceClaims once, for questions about many devices of one snapshot.
+    """
 
     def __init__(self, snapshot: AdmissionSnapshot) -> None:
         self._snapshot = snapshot
@@ -97,8 +107,22 @@ class DeviceUsers:
         """Return a sentence about the VM that uses this device, or may use it; None if no VM does."""
         if (key := self._holders.get(name)) is not None:
             return _held_sentence(name, key, self._snapshot)
+        if (claimed := self.describe_claim(name)) is not None:
+            return claimed
         resource = resource_of(self._snapshot, name)
         return _possible_holder(name, resource, self._competition(resource)) if resource else None
+
+    def describe_claim(self, *objects: str) -> Message | None:
+        """Return a sentence about the first of these devices that is in use through a ResourceClaim; None if none is.
+
+        A device has the name of its objects: also a GPU as a whole has one.
+        """
+        claimed = next((name for name in objects if name in self._claimed), "")
+        return claimed_sentence(claimed, self._claimed[claimed], self._snapshot) if claimed else None
+
+    @cached_property
+    def _claimed(self) -> dict[str, ClaimHolder]:
+        return claim_holders(self._snapshot)
 
     @cached_property
     def _holders(self) -> dict[str, Key]:
@@ -120,6 +144,7 @@ class DeviceUsers:
         if resource not in self._resources:
             devices = devices_of(self._snapshot, resource)
             known = {each for requester in self._requesters for each in requester.allocated.get(resource, ())}
+            known |= self._claimed.keys()
             unknown = tuple(a for a in self._requesters if a.requested[resource] > len(a.allocated.get(resource, ())))
             self._resources[resource] = _Competition(devices, len(devices.keys() - known), unknown)
         return self._resources[resource]
@@ -144,21 +169,12 @@ def _held_sentence(name: str, key: Key, snapshot: AdmissionSnapshot) -> Message:
     space, name_of_vm = key
     text = f"{name} is in use with VM {name_of_vm} in namespace {space}"
     instance, vm = snapshot.instances.get(key), snapshot.vms[key]
-    if vm.metadata.deletion_timestamp:
-        return advice(f"{text}, which is being deleted", f"kubectl wait vm/{name_of_vm} -n {space} --for delete")
+    if leaving := leaving_vm(key, snapshot, text):
+        return leaving
     if instance is None or instance.finished:
         why = f"{text}, which does not run but lists it: remove it from the VM's devices, or delete the VM"
         return advice(why, f"kubectl edit vm {name_of_vm} -n {space}")
-    if instance.metadata.deletion_timestamp:
-        return advice(f"{text}, which is stopping", f"kubectl wait vmi/{name_of_vm} -n {space} --for delete")
-    return advice(f"{text}: stop the VM, then remove the device from it", _stop_command(key, vm))
-
-
-def _stop_command(key: Key, vm: VirtualMachine) -> str:
-    """Return the command that stops a VM: KubeVirt rejects ``running`` and ``runStrategy`` together."""
-    space, name = key
-    spec = '{"running":false}' if vm.spec.running is not None else '{"runStrategy":"Halted"}'
-    return f"""kubectl patch vm {name} -n {space} --type merge -p '{{"spec":{spec}}}' (or virtctl stop)"""
+    return advice(f"{text}: stop the VM, then remove the device from it", stop_command(space, {name_of_vm: vm}))
 
 
 def _held_names(vm: VirtualMachine, snapshot: AdmissionSnapshot, key: Key) -> set[str]:

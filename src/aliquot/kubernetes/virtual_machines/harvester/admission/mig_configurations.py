@@ -8,6 +8,7 @@ from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, MigConfigurationSpec
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_layout as layout
+from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import DeviceUsers
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
     enable_command,
@@ -37,9 +38,12 @@ def update(
         return
     yield from _renamed_profile_errors(old, new)
     if old.spec.enabled and not new.spec.enabled:
+        yield from _claimed_errors(edit.name, snapshot)
         yield from enabled_vgpus_errors("disable", edit.name, snapshot)
     if not changed and not (new.spec.enabled and not old.spec.enabled):
         return
+    if claimed := DeviceUsers(snapshot).describe_claim(edit.name):
+        yield claimed
     impossible = tuple(_layout_errors(new, snapshot))
     yield from impossible
     if new.spec.enabled and not impossible and old.status.state not in APPLIED:
@@ -81,6 +85,13 @@ def warnings(edit: ObjectEdit[MigConfiguration], snapshot: AdmissionSnapshot) ->
     if not layout.requested_counts(new) and not any(each.instances for each in new.status.profile_status):
         why = f"{edit.name} requests no GPU instance, so its vGPUs have no types: set requested in profileSpec"
         yield advice(why, f"kubectl edit migconfiguration {edit.name}")
+
+
+def _claimed_errors(name: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Yield an error for a vGPU in the instances that a VM has through a ResourceClaim: none of ours may be enabled."""
+    children = sorted(each.name for each in snapshot.vgpus_of(name))
+    if claimed := DeviceUsers(snapshot).describe_claim(*children):
+        yield claimed
 
 
 def _missing_profiles(mig: MigConfiguration) -> tuple[str, ...]:

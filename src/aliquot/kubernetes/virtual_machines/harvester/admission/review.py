@@ -32,6 +32,8 @@ _RULES: dict[str, tuple[type[Any], Any]] = {
     for kind, rules in zip(_KINDS, (migs, gpus, vgpus, claims, usb, usb_claims, network, pools), strict=True)
 }
 """By plural resource name."""
+_SWITCHED = ("sriovgpudevices", "vgpudevices", "migconfigurations")
+"""The kinds whose objects enable devices of VMs."""
 
 
 def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVerdict:
@@ -74,7 +76,7 @@ def withdraws_device(request: AdmissionRequest) -> bool:
     """Report whether the write takes a device from its user: a deletion, a disabling, or another MIG mode."""
     if request.operation == DELETE:
         return request.resource.resource != "migconfigurations"
-    if request.operation != UPDATE or request.resource.resource not in ("sriovgpudevices", "vgpudevices"):
+    if request.operation != UPDATE or request.resource.resource not in _SWITCHED:
         return False
     old, new = request.old(_Switch), request.new(_Switch)
     if old is None or new is None or not old.spec.enabled:

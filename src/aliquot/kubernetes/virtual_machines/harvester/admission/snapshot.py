@@ -20,13 +20,14 @@ from aliquot.kubernetes.kinds.harvester import (
 )
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.kinds.vm_claims import VmClaim
 
 Key = tuple[str, str]
 """Namespace and name."""
 
 
 class AdmissionSnapshot(msgspec.Struct, frozen=True):
-    """Objects by name, VMs by namespace and name."""
+    """Objects by name; VMs and ResourceClaims by namespace and name."""
 
     gpus: Mapping[str, SRIOVGPUDevice] = {}
     vgpus: Mapping[str, VGPUDevice] = {}
@@ -39,6 +40,8 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node] = {}
     vms: Mapping[Key, VirtualMachine] = {}
     instances: Mapping[Key, VirtualMachineInstance] = {}
+    resource_claims: Mapping[Key, VmClaim] = {}
+    """Empty where the cluster does not serve them."""
     accounts: frozenset[str] = frozenset()
     """The user names of the agents and controllers that maintain these objects. Their writes are not reviewed."""
 

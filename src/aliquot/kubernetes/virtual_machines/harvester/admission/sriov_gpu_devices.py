@@ -8,7 +8,7 @@ from aliquot.core.model.vgpu_scheduler import parse_scheduler
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, skips_mig
-from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
+from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import DeviceUsers
 from aliquot.kubernetes.virtual_machines.harvester.admission.mig_layout import supports_mig
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
     disable_command,
@@ -77,6 +77,8 @@ def _passthrough_errors(name: str, snapshot: AdmissionSnapshot) -> Iterator[Mess
         who = claim.spec.user_name or "an unnamed user"
         why = f"{name} is claimed for passthrough by {who}: delete PCIDeviceClaim {name} first"
         yield advice(why, f"kubectl delete pcideviceclaim {name}")
+    if claimed := DeviceUsers(snapshot).describe_claim(name):
+        yield claimed
 
 
 def _changes_mode(name: str, new: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> bool:
@@ -88,13 +90,18 @@ def _changes_mode(name: str, new: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -
 
 def _held_vgpu_errors(verb: str, name: str, gpu: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     """Yield errors for vGPUs that are enabled, or that are used although their object is disabled."""
-    yield from filter(
-        None, (describe_holder(snapshot, each) for each in gpu.status.vgpu_devices if _may_have_vgpu(snapshot, each))
-    )
+    users = DeviceUsers(snapshot)
+    for each in gpu.status.vgpu_devices:
+        describe = users.describe if _may_have_vgpu(snapshot, each) else users.describe_claim
+        if holder := describe(each):
+            yield holder
     yield from enabled_vgpus_errors(verb, name, snapshot)
 
 
 def _may_have_vgpu(snapshot: AdmissionSnapshot, name: str) -> bool:
-    """Report whether a function may carry a vGPU. If not, no VM uses it, even if a stopped VM names it."""
+    """Report whether a function may carry a vGPU.
+
+    If not, no VM uses it without a ResourceClaim, even if a stopped VM names it.
+    """
     device = snapshot.vgpus.get(name)
     return device is None or device.spec.enabled or bool(device.status.configured)
