@@ -16,7 +16,7 @@ from aliquot.kubernetes.manifests.values import WEBHOOK, Values
 from aliquot.kubernetes.manifests.webhooks import configurations, empty_configurations
 from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed_bundle
 from support.cluster import Cluster
-from support.kubevirt.objects import machine, machines
+from support.kubevirt.objects import instances, machine, machines, written
 from support.webhooked import HOOKS, ROOT, SECRET, Bed, Replica, of_kind
 from system.kubernetes.agent_rights import NS
 
@@ -234,6 +234,30 @@ def test_a_device_that_a_machine_uses_stays(bed: Bed) -> None:
     assert bed.ask("DELETE", f"{VMS}/vm").status == 200
     off = {"spec": {"enabled": False}}
     bed.cluster.wait(lambda: bed.ask("PATCH", "vgpudevices/n1-000008004", off).status == 200, "the deletion to be seen")
+
+
+def test_a_device_that_a_machine_has_by_a_claim_stays(bed: Bed) -> None:
+    populated(bed)
+    off = {"spec": {"enabled": False}}
+    assert bed.ask("PATCH", "vgpudevices/n1-000008005", off).status == 200
+    bed.cluster.must(
+        "POST", instances("default"), written("VirtualMachineInstance", "desk", {"domain": {"devices": {}}})
+    )
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    request = {"name": "vgpu", "exactly": {"deviceClassName": "vgpu.aliquot.dev"}}
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "desk-gpu"}}
+    bed.cluster.must("POST", claims, head | {"spec": {"devices": {"requests": [request]}}})
+    status = made.resource_claim("desk-gpu", "virt-launcher-desk-x7k2p", function="0000:08:00.4")["status"]
+    status["reservedFor"][0]["uid"] = "u-1"
+    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    status["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    del status["allocation"]["devices"]["results"][0]["adminAccess"]
+    bed.cluster.must("PATCH", f"{claims}/desk-gpu/status", {"status": status})
+    refused = bed.ask("PATCH", "vgpudevices/n1-000008004", off)
+    words = "n1-000008004 is in use by ResourceClaim desk-gpu of VM desk in namespace default"
+    assert (refused.status, words in refused.body["message"]) == (403, True), refused.body
+    bed.cluster.must("PATCH", f"{claims}/desk-gpu/status", {"status": {"reservedFor": None}})
+    bed.cluster.wait(lambda: bed.ask("PATCH", "vgpudevices/n1-000008004", off).status == 200, "the release to be seen")
 
 
 def test_what_is_in_use_is_kept_when_all_of_a_kind_are_deleted_at_once(bed: Bed) -> None:

@@ -13,6 +13,7 @@ from aliquot.kubernetes.kinds.claim_status import AllocationResult, ResourceClai
 _GROUP = "resource.k8s.io"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 """On a claim that Kubernetes made from a template: the name that the pod gives it."""
+_LAUNCHER = "virt-launcher-"
 _RANDOM, _LONGEST = 5, 58
 """The characters that Kubernetes appends to ``generateName``, and the most that it keeps of it."""
 
@@ -81,9 +82,14 @@ def class_of(spec: VmClaimSpec, request: str, alternative: str = "") -> str:
     return found.device_class(alternative) if found is not None else ""
 
 
+def is_launcher(pod: str) -> bool:
+    """Report whether a pod's name is that of one that runs a VM."""
+    return pod.startswith(_LAUNCHER)
+
+
 def launcher_stem(vm: str) -> str:
     """Return what the names of a VM's launcher pods have in common."""
-    return f"virt-launcher-{vm}-"[:_LONGEST]
+    return f"{_LAUNCHER}{vm}-"[:_LONGEST]
 
 
 def stem_of_pod(pod: str) -> str:

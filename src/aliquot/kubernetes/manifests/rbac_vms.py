@@ -138,8 +138,11 @@ DEVICES_RIGHTS = (
     _controller(CLUSTER, KUBEVIRT, "virtualmachines", READ, "compute capacity and devices in use"),
     _controller(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "compute capacity and devices in use"),
     *(
-        _controller(CLUSTER, "resource.k8s.io", plural, ("list", "watch"), "count the devices that VMs have by claims")
-        for plural in ("resourceclaims", "resourceclaimtemplates")
+        _controller(CLUSTER, "resource.k8s.io", plural, ("list", "watch"), reason)
+        for plural, reason in (
+            ("resourceclaims", "count the devices that VMs have by claims, and keep them from changes"),
+            ("resourceclaimtemplates", "count the devices that VMs want by claims"),
+        )
     ),
     *(
         _certificate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.kubernetes.client.client import ALL_NAMESPACES
 from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup
 from aliquot.kubernetes.client.watch import WatchTiming
-from aliquot.kubernetes.kinds.vm_claims import VmClaim, VmClaimTemplate
+from aliquot.kubernetes.kinds.vm_claims import VmClaimTemplate
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.kubevirt.claim_demand import (
     ClaimClassCapacity,
@@ -20,7 +20,7 @@ class VmClaimInformers(InformerGroup):
 
     def __init__(self, informers: VmClusterInformers, *, timing: WatchTiming = KIND_TIMING) -> None:
         self._informers = informers
-        self.claims = Informer(VmClaim, namespace=ALL_NAMESPACES, timing=timing)
+        self.claims = informers.resource_claims
         self.templates = Informer(VmClaimTemplate, namespace=ALL_NAMESPACES, timing=timing)
         super().__init__(self.claims, self.templates)
 

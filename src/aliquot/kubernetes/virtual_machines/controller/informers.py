@@ -20,6 +20,7 @@ from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+from aliquot.kubernetes.kinds.vm_claims import VmClaim, is_launcher
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ClusterObservation, measure
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand, vm_demand
@@ -33,6 +34,8 @@ ChangeCallback = Callable[[], None]
 
 class VmClusterInformers(InformerGroup):
     """The informers. The owners of ``nodes`` and ``gpus`` follow these two.
+
+    Who needs the devices of ResourceClaims follows ``resource_claims``. Nothing waits for them: clusters may lack them.
 
     ``on_change`` is called when anything changed, ``on_claims_changed`` when a claim or a PCIDevice changed.
     """
@@ -67,6 +70,9 @@ class VmClusterInformers(InformerGroup):
         self.vms = Informer(VirtualMachine, self._vms_changed, namespace=ALL_NAMESPACES, timing=timing)
         self.instances = Informer(VirtualMachineInstance, notify, namespace=ALL_NAMESPACES, timing=timing)
         self.kubevirts = Informer(KubeVirtSettings, notify, namespace=namespace, timing=timing)
+        self.resource_claims = Informer(
+            VmClaim, notify, namespace=ALL_NAMESPACES, relevant_part=_use_by_vms, timing=timing
+        )
         super().__init__(
             *(self.vgpus, self.migs, self.functions, self.claims, self.usb, self.usb_claims, self.network),
             *(self.vms, self.instances, self.kubevirts),
@@ -74,6 +80,11 @@ class VmClusterInformers(InformerGroup):
         )
         self._on_change, self._clock = on_change, clock
         self._reservations = VmReservations()
+
+    @property
+    def awaits_claims(self) -> bool:
+        """True while nothing says yet which ResourceClaims there are, or that they cannot be read."""
+        return not (self.resource_claims.synced or self.resource_claims.unavailable)
 
     def capacity(self) -> Capacity:
         return measure(
@@ -102,13 +113,21 @@ class VmClusterInformers(InformerGroup):
             nodes=self.nodes.by_name,
             vms={each.key: each for each in self.vms.items},
             instances={each.key: each for each in self.instances.items},
+            resource_claims={each.key: each for each in self.resource_claims.items},
         )
 
     async def fresh_snapshot(self, api: Api) -> AdmissionSnapshot:
-        """Return the snapshot with VMs read from the API server instead of the watch. Raise ApiError if that fails."""
+        """Return the snapshot with VMs and their claims read from the API server instead of the watch.
+
+        Raise ApiError if that fails.
+        """
         vms, instances = await _list_all(api, VirtualMachine), await _list_all(api, VirtualMachineInstance)
+        claims = () if self.resource_claims.absent else await _list_all(api, VmClaim)
         return msgspec.structs.replace(
-            self.snapshot(), vms={m.key: m for m in vms}, instances={i.key: i for i in instances}
+            self.snapshot(),
+            vms={m.key: m for m in vms},
+            instances={i.key: i for i in instances},
+            resource_claims={c.key: c for c in claims},
         )
 
     def reserve(self, demand: VmDemand) -> None:
@@ -131,3 +150,9 @@ async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
         return await api.list(kind, ALL_NAMESPACES)
     except NotFoundError:
         return ()
+
+
+def _use_by_vms(claim: VmClaim) -> object:
+    """Return what decides which devices VMs have by a claim. Most claims of a cluster are of other pods."""
+    status = claim.status
+    return (status.pods, status.reported) if any(map(is_launcher, status.pods)) else ()

@@ -52,11 +52,11 @@ class PoolController:
 
     async def run(self, leads: Callable[[], bool]) -> bool:
         """Write what the pools need now. Return False if something has to be tried again."""
-        if not self.pools.synced or not self.pools.items:
+        if not self.pools.synced or not self.pools.items or self._informers.awaits_claims:
             return True  # an installation may lack the kind
         changes = self._decide(self._informers.snapshot())
         if any(change.withdraws for change in changes):
-            try:  # a VM may have started that the watch does not show yet
+            try:  # a VM may have started that the watches do not show yet
                 changes = self._decide(await self._informers.fresh_snapshot(self.api))
             except ApiError as error:
                 return self._count_failure(error)

@@ -16,11 +16,17 @@ import msgspec
 
 from aliquot.kubernetes.kinds.claim_status import POOL_SUFFIX
 from aliquot.kubernetes.kinds.kubevirt import InstanceSpec, VirtualMachine, VirtualMachineInstance, VmClaimReference
-from aliquot.kubernetes.kinds.vm_claims import POD_CLAIM_ANNOTATION, VmClaim, VmClaimTemplate, class_of
+from aliquot.kubernetes.kinds.vm_claims import (
+    POD_CLAIM_ANNOTATION,
+    VmClaim,
+    VmClaimTemplate,
+    class_of,
+    launcher_stem,
+    stem_of_pod,
+)
 
-_LAUNCHER = "virt-launcher-"
 _LauncherClaim = tuple[str, str, str]
-"""Namespace, VM, and the name that the VM gives the claim."""
+"""Namespace, the stem of the launcher's name, and the name that the VM gives the claim."""
 DemandState = Literal["allocated", "pending", "stopped"]
 UNKNOWN_CLASS = "(unknown class)"
 """For a device whose claim and template do not exist, so that nothing names its class."""
@@ -175,7 +181,7 @@ def _own_devices(
     A launcher has a node only once its claims are allocated.
     """
     template = templates.get((user.namespace, reference.resource_claim_template_name or ""))
-    claim = generated.get((user.namespace, user.name, reference.name))
+    claim = generated.get((user.namespace, launcher_stem(user.name), reference.name))
     device_class = claim.device_class(request) if claim is not None else ""
     device_class = device_class or (class_of(template.spec.spec, request) if template is not None else "")
     for node in user.nodes or ("",):
@@ -185,17 +191,14 @@ def _own_devices(
 
 
 def _generated_claims(claims: Iterable[VmClaim]) -> dict[_LauncherClaim, VmClaim]:
-    """Return the claims that Kubernetes made for launchers, the first of each VM and name: in one pass, because a
-    cluster has as many as VMs.
+    """Return the claims that Kubernetes made for pods, the first of each stem and name: in one pass, because a cluster
+    has as many as VMs.
     """
     found: dict[_LauncherClaim, VmClaim] = {}
     for claim in claims:
         pod_claim = claim.metadata.annotations.get(POD_CLAIM_ANNOTATION)
         if pod_claim is None:
             continue
-        for user in claim.status.reserved_for:
-            launcher, _, suffix = user.name.rpartition("-")
-            if user.resource == "pods" and launcher.startswith(_LAUNCHER) and suffix:
-                key = claim.metadata.namespace, launcher.removeprefix(_LAUNCHER), pod_claim
-                found.setdefault(key, claim)
+        for pod in claim.status.pods:
+            found.setdefault((claim.metadata.namespace, stem_of_pod(pod), pod_claim), claim)
     return found

@@ -75,8 +75,8 @@ def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Itera
         return PoolRoom(gpu, wanted, refusal=f"node {gpu.spec.node_name} is gone")
     if gpu.spec.node_name in view.silent:
         return PoolRoom(gpu, wanted, refusal=_silence(view, gpu.spec.node_name))
-    if passes_through(snapshot.claims.get(gpu.name)):
-        return PoolRoom(gpu, wanted, refusal="is passed through")
+    if passed := _passthrough(view, gpu.name):
+        return PoolRoom(gpu, wanted, refusal=passed)
     beside = [found for found in (table.by_name.get(name) for name in planned) if found is not None]
     if wanted.mig_backed:
         if skips_mig(gpu):
@@ -95,6 +95,13 @@ def gpu_room(view: PoolView, gpu: SRIOVGPUDevice, type_name: str, planned: Itera
     refusal = view.remaining_vgpu(gpu.name) or full
     room = PoolRoom(gpu, wanted, _fits(shared, wanted), refusal=refusal)
     return _complete(view, replace(room, skip_mig=table.mig_family is not None and not skips_mig(gpu)))
+
+
+def _passthrough(view: PoolView, gpu: str) -> Message | str:
+    """Return who has a GPU as a whole, by a claim of Harvester or Kubernetes; "" if it is free for vGPUs."""
+    return (
+        "is passed through" if passes_through(view.snapshot.claims.get(gpu)) else view.users.describe_claim(gpu) or ""
+    )
 
 
 def _mig_backed_room(

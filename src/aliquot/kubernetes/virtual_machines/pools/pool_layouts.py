@@ -32,7 +32,9 @@ def return_instances(plan: PoolPlan) -> Iterator[PoolChange]:
     """Yield the writes that disable layouts of pools whose GPU has no vGPU any more, and that no pool still needs."""
     kept = plan.wanted | plan.taken
     for name, layout in plan.view.snapshot.migs.items():
-        if layout.spec.enabled and name not in kept and _is_ours(layout) and not plan.types_on(name):
+        if not layout.spec.enabled or name in kept or not _is_ours(layout) or plan.types_on(name):
+            continue
+        if not plan.view.users.describe_claim(*(device.name for device in plan.view.devices_on(name))):
             rows = [MigProfileSpec(row.id, row.name, 0) for row in layout.spec.profile_spec]
             body = _request(rows, enabled=False)
             body["metadata"] = {"annotations": {POOL_INSTANCES_ANNOTATION: None}}

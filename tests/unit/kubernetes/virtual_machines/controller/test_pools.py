@@ -9,16 +9,18 @@ import msgspec
 import pytest
 
 from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.client.watch import FullList
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_FINALIZER, POOL_LABEL, VGPUPool
+from aliquot.kubernetes.kinds.vm_claims import VmClaim
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.controller.pools import PoolController
 from aliquot.metrics.controller_metrics import ControllerMetrics
-from support.admissions import entry, instance, machine
+from support.admissions import entry, instance, machine, resource_claim
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import merged
 
 TYPE, RESOURCE, DEVICE = "NVIDIA A2-4Q", "nvidia.com/NVIDIA_A2-4Q", "n1-000001004"
@@ -30,7 +32,7 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[tuple[type[Any], str], Any] = {}
         self.vms: dict[type[Any], tuple[Any, ...]] = {}
-        self.lists = 0
+        self.lists: list[type[Any]] = []
 
     def put(self, kind: type[Any], name: str, **body: Any) -> Any:
         meta = {"name": name, "generation": 1, "resourceVersion": "1", **body.pop("metadata", {})}
@@ -46,7 +48,7 @@ class Server:
         return self.objects[kind, name]
 
     async def list(self, kind: type[Any], namespace: str) -> tuple[Any, ...]:
-        self.lists += 1
+        self.lists.append(kind)
         return self.vms.get(kind, ())
 
 
@@ -77,6 +79,7 @@ class Site:
         self.informers = VmClusterInformers(Informer(Node), Informer(SRIOVGPUDevice), lambda: None)
         for informer in self.informers.all_informers:
             informer.apply(FullList((), "1"))
+        self.informers.resource_claims.apply(FullList((), "1"))
         self.informers.gpus.apply(FullList((gpu,), "1"))
         self.informers.vgpus.apply(FullList((device,), "1"))
         if held:
@@ -115,6 +118,64 @@ def test_it_lists_vms_before_it_disables_a_device(count: int) -> None:
     asyncio.run(site.controller.run(lambda: True))
     assert site.server.objects[VGPUDevice, DEVICE].spec.enabled
     assert bool(site.server.lists) == (count == 0)
+
+
+CLAIM = msgspec.convert(resource_claim("gpu", "virt-launcher-vm-x7k2p", function="0000:01:00.4"), VmClaim)
+
+
+def claiming(**metadata: Any) -> Site:
+    """Build a site without a VM that names the device, and with a claim that the watch does not show yet."""
+    site = Site(count=0, **metadata)
+    site.server.vms = {VmClaim: (CLAIM,)}
+    return site
+
+
+def test_it_lists_claims_before_it_disables_a_device() -> None:
+    site = claiming()
+    asyncio.run(site.controller.run(lambda: True))
+    assert site.server.lists == [VirtualMachine, VirtualMachineInstance, VmClaim]
+    assert site.server.objects[VGPUDevice, DEVICE].spec.enabled
+    site.server.vms.clear()
+    asyncio.run(site.controller.run(lambda: True))
+    assert not site.server.objects[VGPUDevice, DEVICE].spec.enabled
+
+
+def test_a_cluster_without_resource_claims_is_not_asked_for_them() -> None:
+    site = claiming()
+    site.informers.resource_claims.note_failure(NotFoundError("resourceclaims"))
+    asyncio.run(site.controller.run(lambda: True))
+    assert site.server.lists == [VirtualMachine, VirtualMachineInstance]
+    assert not site.server.objects[VGPUDevice, DEVICE].spec.enabled
+
+
+def test_pools_wait_until_claims_are_read_or_cannot_be() -> None:
+    site = claiming()
+    claims = site.informers.resource_claims
+    claims.synced = False
+    asyncio.run(site.controller.run(lambda: True))
+    assert site.server.lists == []
+    claims.note_failure(ForbiddenError("resourceclaims"))
+    asyncio.run(site.controller.run(lambda: True))
+    assert VmClaim in site.server.lists
+
+
+def test_only_what_vms_use_by_claims_starts_a_round() -> None:
+    woken: list[int] = []
+    informers = VmClusterInformers(Informer(Node), Informer(SRIOVGPUDevice), lambda: woken.append(1))
+    informers.resource_claims.apply(FullList((), "1"))
+    woken.clear()
+    pods = msgspec.convert(resource_claim("train", "job-x7k2p", uuid="MIG-1"), VmClaim)
+    reserved = msgspec.convert(resource_claim("train", "job-x7k2p"), VmClaim)
+    for claim in (pods, reserved):
+        informers.resource_claims.apply(ObjectChanged(claim))
+    assert len(woken) == 1  # it is new
+    prepared = msgspec.structs.replace(CLAIM, status=CLAIM.status)
+    informers.resource_claims.apply(
+        ObjectChanged(msgspec.convert(resource_claim("gpu", "virt-launcher-vm-x7k2p"), VmClaim))
+    )
+    informers.resource_claims.apply(ObjectChanged(prepared))
+    assert len(woken) == 3
+    assert informers.snapshot().resource_claims == {reserved.key: reserved, CLAIM.key: CLAIM}
 
 
 def test_a_pool_that_is_not_ready_is_looked_at_again() -> None:

@@ -15,6 +15,7 @@ from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL, VGPUPool
+from aliquot.kubernetes.kinds.vm_claims import VmClaim
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
@@ -22,7 +23,7 @@ from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
 from aliquot.kubernetes.virtual_machines.pools.agent_watch import ANSWER_S, AgentWatch
 from aliquot.kubernetes.virtual_machines.pools.pool_decision import decide_pools
 from aliquot.kubernetes.virtual_machines.pools.pool_plan import PoolChange
-from support.admissions import entry, instance, machine
+from support.admissions import entry, instance, machine, resource_claim
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, NOW, One, merged
 
 FOUR_Q, EIGHT_Q = "NVIDIA A2-4Q", "NVIDIA A2-8Q"
@@ -42,6 +43,9 @@ class Cluster:
         """The nodes that are not registered now, although their objects exist."""
         self.pools: dict[str, JSON] = {}
         self.held: dict[str, tuple[str, str]] = {}
+        """The VM of each device that is in use, and the resource; "" if it has the device by a ResourceClaim."""
+        self.passed: list[JSON] = []
+        """ResourceClaims besides those of ``held``."""
         self.born = 0
         self.now = NOW
         self.dead: set[str] = set()
@@ -68,6 +72,10 @@ class Cluster:
         type_name = self.nodes[node].store.get("VGPUDevice", device)["spec"]["vGPUTypeName"]
         self.held[device] = (f"vm-{device}", "nvidia.com/" + type_name.replace(" ", "_"))
 
+    def run_claiming_vm(self, device: str) -> None:
+        """Let a VM hold a device by a ResourceClaim."""
+        self.held[device] = (f"vm-{device}", "")
+
     def snapshot(self) -> AdmissionSnapshot:
         found: dict[str, dict[str, Any]] = {"gpus": {}, "vgpus": {}, "migs": {}, "functions": {}, "claims": {}}
         for one in self.nodes.values():
@@ -81,16 +89,30 @@ class Cluster:
             for name in self.nodes.keys() - self.unregistered
         }
         vms, running = {}, {}
+        claims = list(self.passed)
         for device, (vm, resource) in self.held.items():
+            node = next(name for name, one in self.nodes.items() if device in one.store.of("VGPUDevice"))
+            if not resource:
+                vms["default", vm] = msgspec.convert(machine(vm), VirtualMachine)
+                running["default", vm] = msgspec.convert(instance(vm, node), VirtualMachineInstance)
+                claims.append(self._claim(device, vm, node))
+                continue
             body = machine(vm, entry(device, resource))
             allocation = json.dumps({"gpus": {resource: [device]}})
             body = merged(body, {"metadata": {"annotations": {ALLOCATION_ANNOTATION: allocation}}})
             vms["default", vm] = msgspec.convert(body, VirtualMachine)
-            node = next(name for name, one in self.nodes.items() if device in one.store.of("VGPUDevice"))
             running["default", vm] = msgspec.convert(
                 instance(vm, node, entry(device, resource)), VirtualMachineInstance
             )
-        return AdmissionSnapshot(nodes=nodes, vms=vms, instances=running, **found)  # type: ignore[arg-type]
+        held = {each.key: each for each in msgspec.convert(claims, list[VmClaim])}
+        return AdmissionSnapshot(nodes=nodes, vms=vms, instances=running, resource_claims=held, **found)  # type: ignore[arg-type]
+
+    def _claim(self, device: str, vm: str, node: str) -> JSON:
+        """Build the claim of a VM. Its driver reports an mdev by its UUID, and another vGPU by its function."""
+        body = self.device(device)
+        uuid, address = body["status"].get("uuid", ""), body["spec"]["address"]
+        data = {"uuid": uuid} if "-" in uuid else {"function": address}
+        return resource_claim(f"{vm}-gpu", f"virt-launcher-{vm}-x7k2p", node=node, **data)
 
     def settle(self) -> Cluster:
         """Run controller and agents until nothing is left to do."""

@@ -13,6 +13,7 @@ import pytest
 from aliquot.kubernetes.kinds.vgpu_pools import POOL_LABEL, VGPUPool
 from aliquot.kubernetes.virtual_machines.pools.agent_watch import AgentWatch
 from aliquot.kubernetes.virtual_machines.pools.pool_decision import decide_pools
+from support.admissions import resource_claim
 from support.selection import parts
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import NOW
 from unit.kubernetes.virtual_machines.pools.pool_cluster import EIGHT_Q, FOUR_Q, Cluster
@@ -120,6 +121,42 @@ def test_it_shrinks_by_idle_devices_and_waits_for_vms(tmp_path: Path) -> None:
     cluster.settle()
     assert cluster.types() == {"n1": Counter({FOUR_Q: 1})}
     assert cluster.devices("desk") == [second]
+    assert cluster.ready("desk") == ("True", "Configured")
+
+
+@pytest.mark.parametrize("template", ["a2:mdev", "a2:vfio"])
+def test_it_leaves_what_a_vm_has_by_a_claim(tmp_path: Path, template: str) -> None:
+    cluster = Cluster(tmp_path, n1=template)
+    cluster.pool("desk", count=2)
+    cluster.settle()
+    (first, second) = cluster.devices("desk")
+    cluster.run_claiming_vm(second)
+    cluster.settle()
+    assert cluster.pools["desk"]["status"]["inUse"] == 1
+    cluster.pools["desk"]["spec"]["count"] = 0
+    cluster.settle()
+    assert cluster.devices("desk") == [second]
+    assert cluster.ready("desk") == ("False", "Held")
+    words = f"{second} is in use by ResourceClaim vm-{second}-gpu of VM vm-{second} in namespace default: stop the VM"
+    assert words in cluster.message("desk")
+    assert "| next: kubectl patch vm" in cluster.message("desk")
+    cluster.held.clear()
+    cluster.settle()
+    assert cluster.types() == {}
+    assert first != second
+
+
+def test_it_keeps_off_a_gpu_that_a_vm_has_by_a_claim(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:vfio")
+    gpu = cluster.gpu("n1")["spec"]["address"]
+    cluster.passed = [resource_claim("whole", "virt-launcher-render-x7k2p", node="n1", function=gpu)]
+    cluster.pool("desk", count=1)
+    cluster.settle()
+    assert not cluster.gpu("n1")["spec"]["enabled"]
+    assert cluster.ready("desk") == ("False", "Insufficient")
+    assert "is in use by ResourceClaim whole of pod virt-launcher-render-x7k2p" in cluster.message("desk")
+    cluster.passed.clear()
+    cluster.settle()
     assert cluster.ready("desk") == ("True", "Configured")
 
 
@@ -448,7 +485,7 @@ def _happen(cluster: Cluster, chance: random.Random, types: tuple[str, ...]) -> 
         case "vm":
             devices = [d for name in cluster.pools for d in cluster.devices(name) if d not in cluster.held]
             if devices:
-                cluster.run_vm(chance.choice(devices))
+                chance.choice((cluster.run_vm, cluster.run_claiming_vm))(chance.choice(devices))
         case "stop" if cluster.held:
             del cluster.held[chance.choice(list(cluster.held))]
         case "hand":

@@ -2,7 +2,7 @@
 
 The annotation names the devices of a VM, but is written only once the VM runs. A VM that was created through the API
 may have device names without a meaning. A VM whose device of a resource is not known may therefore have any device of
-the resource that is not known to be allocated. A device of a ResourceClaim has no resource: the claim tells which it is.
+the resource that is not known to be allocated. A ResourceClaim tells which device it has.
 """
 
 from __future__ import annotations

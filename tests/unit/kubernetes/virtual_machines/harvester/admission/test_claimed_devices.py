@@ -42,7 +42,7 @@ def asked(kind: str, old: Any, new: Any, **given: Any) -> str:
 
 
 @pytest.mark.parametrize("data", [{"function": VF}, {"uuid": UUID}, {"function": VF, "uuid": "another"}], ids=str)
-def test_a_vgpu_that_a_vm_has_by_a_claim_is_neither_disabled_nor_deleted(data: dict[str, str]) -> None:
+def test_a_vgpu_that_a_vm_has_by_a_claim_is_neither_disabled_nor_deleted(data: dict[str, Any]) -> None:
     claims = [resource_claim("desk-gpu", POD, **data)]
     off = merged(ON, spec={"enabled": False})
     assert asked("vgpudevices", ON, off, resource_claims=claims) == f"{HELD}: stop the VM to release it | next: {STOP}"
@@ -96,7 +96,9 @@ def test_instances_stay_while_a_vm_has_a_vgpu_in_one_by_a_claim() -> None:
 def test_a_pci_device_claim_of_a_gpu_stays_while_a_vm_has_it_by_a_resource_claim() -> None:
     given = {"functions": [function()], "gpus": [gpu(False)], "vgpus": []}
     claims = [resource_claim("desk-gpu", POD, function=PF)]
-    assert "by ResourceClaim desk-gpu of VM desk" in asked("pcideviceclaims", claim(), None, resource_claims=claims, **given)
+    assert "by ResourceClaim desk-gpu of VM desk" in asked(
+        "pcideviceclaims", claim(), None, resource_claims=claims, **given
+    )
     assert asked("pcideviceclaims", claim(), None, resource_claims=[], **given) == ""
 
 
@@ -136,7 +138,9 @@ def test_a_long_name_is_found_although_kubernetes_cuts_the_name_of_the_launcher(
     pod = f"virt-launcher-{long}-"[:58] + "x7k2p"
     given = {"resource_claims": [resource_claim("gpu", pod, function=VF)]}
     off = merged(ON, spec={"enabled": False})
-    assert f"of VM {long} in" in asked("vgpudevices", ON, off, vms=[machine(long)], instances=[instance(long, "n1")], **given)
+    assert f"of VM {long} in" in asked(
+        "vgpudevices", ON, off, vms=[machine(long)], instances=[instance(long, "n1")], **given
+    )
     # Of two that look alike there, neither is named: the wrong VM would be stopped.
     two = [instance(long, "n1"), instance(f"{long}-2", "n1")]
     assert f"of pod {pod} in" in asked("vgpudevices", ON, off, vms=[], instances=two, **given)
@@ -161,7 +165,9 @@ class Counted(dict[Any, Any]):
 
 def test_the_claims_are_read_once_for_all_devices_of_a_snapshot() -> None:
     known = environment(vgpus=[ON], vms=[DESK], instances=[RUNS], resource_claims=[CLAIMED])
-    counted = type(known)(**{**{f: getattr(known, f) for f in known.__struct_fields__}, "resource_claims": Counted(known.resource_claims)})
+    counted = type(known)(
+        **{**{f: getattr(known, f) for f in known.__struct_fields__}, "resource_claims": Counted(known.resource_claims)}
+    )
     users, Counted.reads = DeviceUsers(counted), 0
     assert all(users.describe(NAME) for _ in range(9))
     assert Counted.reads == 1
