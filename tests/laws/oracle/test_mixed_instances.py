@@ -107,7 +107,7 @@ def test_a_mix_saves_a_gpu_instance_per_size() -> None:
 
 def test_vgpus_stay_beside_new_ones_of_another_size() -> None:
     of = after(factory.gpu(PRO, mig=True), plan_of(factory.gpu(PRO, mig=True), {"DC-1-12Q": 1}, True))
-    assert of.instances_mixed
+    assert of.mixed_size
     grown = plan_of(of, {"DC-1-12Q": 1, "DC-1-6Q": 1, "DC-1-4Q": 1}, True)
     assert [type(a) for a in grown.actions] == [CreateVgpu, CreateVgpu], "in the same GPU instance"
     assert {v.gpu_instance for v in after(of, grown).vgpus} == {of.instances[0].id}
@@ -142,7 +142,7 @@ def test_verify_and_undo_know_the_mode_of_gpu_instances() -> None:
     mixed = after(of, plan(factory.node(of), request))
     assert verify(factory.node(mixed), request) == ()
     undone = after(mixed, plan(factory.node(mixed), back))
-    assert not undone.instances_mixed
+    assert not undone.mixed_size
     assert verify(factory.node(undone), back) == ()
 
 

@@ -467,6 +467,14 @@ def test_the_scheduler_of_a_file_is_verified_undone_and_restored_by_a_boot(
     assert run("verify", "-f", "x.yaml").code == 0
 
 
+def test_mixed_size_mode_of_gpu_instances_is_shown(host: Host, run: Run) -> None:
+    host("rtx-pro-6000-blackwell-server-edition:vfio")
+    assert run("apply", "--gpu", "0", "--vgpu", "DC-1-12Q,DC-1-8Q", "--mixed-size").code == 0
+    assert "mixed-size mode" in run("show").out
+    assert "mixed-size mode" in run("vgpu", "list").out
+    assert msgspec.json.decode(run("vgpu", "list", "-o", "json").out)["gpus"][0]["mixed"] is True
+
+
 def test_the_scheduler_of_gpu_instances_is_shown_undone_and_restored_by_a_boot(host: Host, run: Run) -> None:
     sim = host("rtx-pro-6000-blackwell-server-edition:vfio")
     with open("x.yaml", "w") as file:

@@ -143,7 +143,7 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
         "world": virtual.framework if virtual else "",
         "functions": len(virtual.functions) if virtual else 0,
         "functions_possible": virtual.total if virtual else 0,
-        "mixed": virtual.mixed_size if virtual else None,
+        "mixed": gpu.mixed_size,
         "scheduler": scheduler_of(gpu),
         "vgpus": gpu.vgpus,
         "remembered": virtual.recorded_vgpus if virtual else (),

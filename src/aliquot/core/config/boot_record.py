@@ -16,7 +16,6 @@ from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_scheduler import meets as meets_scheduler
 from aliquot.core.model.vgpu_scheduler import scheduler_of, without_slice
 from aliquot.core.planner.compute_grouping import same_instances
-from aliquot.core.planner.restore_point import mixed_size_of
 from aliquot.core.planner.vgpu.drift import meets
 
 NAME = "the record"
@@ -75,7 +74,7 @@ def _merge(previous: DesiredGpu, desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGp
         "instances": same_instances(previous.instances or (), gpu.instances),
         "vgpus": Counter(v.type_id for v in previous.vgpus or ()) == vgpus,
         "functions": previous.functions == virtual.enabled,
-        "mixed_size": previous.mixed_size == mixed_size_of(gpu),
+        "mixed_size": previous.mixed_size == gpu.mixed_size,
         "scheduler": previous.scheduler is not None and meets_scheduler(scheduler_of(gpu), previous.scheduler),
         "vfio_bound": set(previous.vfio_bound or ()) == bound,
     }

@@ -13,7 +13,6 @@ from aliquot.core.model.ids import packed_pci_id
 from aliquot.core.model.inventory import Gpu, GpuInstance, GpuVirtualization, Inventory
 from aliquot.core.model.plugin_parameters import as_switches
 from aliquot.core.model.vgpu_scheduler import DEFAULT, scheduler_of
-from aliquot.core.planner.restore_point import mixed_size_of
 from aliquot.errors import BlockedError
 
 Document = dict[str, object]
@@ -111,7 +110,7 @@ def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
     if gpu.vgpus or (virtual.enabled and not gpu.mig.enabled):
         counts = Counter(v.type for v in gpu.vgpus)
         share: Document = {VGPU: {name: counts[name] for name in natural(counts)} or NONE}
-        share |= {MIXED: True} if mixed_size_of(gpu) else {}
+        share |= {MIXED: True} if gpu.mixed_size else {}
         scheduler = scheduler_of(gpu)
         share |= {} if scheduler in ("", DEFAULT) else {SCHEDULER: scheduler}
         return share | _parameters(gpu)

@@ -29,7 +29,7 @@ from aliquot.core.model.inventory import (
 )
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.vgpu_scheduler import scheduler_of
-from aliquot.core.planner.restore_point import VFIO, mixed_size_of
+from aliquot.core.planner.restore_point import VFIO
 
 _EXCLUSIVE = (SetMode, Reset, SetFunctions, SetPassthrough)
 """Actions that a GPU refuses or defers while a process has it open, even one that only reads."""
@@ -181,7 +181,7 @@ def _before(gpu: Gpu) -> GpuBefore:
         vgpus=tuple(RecordedVgpu(v.function, v.type_id, v.type, v.uuid, v.parameters) for v in gpu.vgpus),
         functions=len(virtual.functions),
         vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO),
-        mixed_size=mixed_size_of(gpu),
+        mixed_size=gpu.mixed_size,
         passthrough=gpu.passthrough,
         was_mig=virtual.was_mig,
         scheduler=scheduler_of(gpu),

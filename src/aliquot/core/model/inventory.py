@@ -251,8 +251,10 @@ class Gpu(msgspec.Struct, frozen=True):
         return table is not None and table.shares_instances
 
     @property
-    def instances_mixed(self) -> bool | None:
-        """Mixed-size mode of the GPU instances. None if it is unknown, or if only some have it."""
+    def mixed_size(self) -> bool | None:
+        """Mixed-size mode, in MIG mode that of all GPU instances. None if it is unknown, or if only some have it."""
+        if not (self.mig.enabled and self.instances):
+            return self.virtual.mixed_size if self.virtual else None
         modes = {i.mixed_size for i in self.instances}
         mode = modes.pop() if len(modes) == 1 else None
         return None if mode is msgspec.UNSET else mode

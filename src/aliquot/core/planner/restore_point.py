@@ -113,13 +113,6 @@ def _same_vgpu(vgpu: Vgpu) -> DesiredVgpu:
     return DesiredVgpu(vgpu.type_id, vgpu.type, vgpu.function, vgpu.uuid, parameters=vgpu.parameters)
 
 
-def mixed_size_of(gpu: Gpu) -> bool | None:
-    """Return mixed-size mode of the GPU, or of all its GPU instances in MIG mode. None if unknown or not uniform."""
-    if gpu.mig.enabled and gpu.instances:
-        return gpu.instances_mixed
-    return gpu.virtual.mixed_size if gpu.virtual else None
-
-
 def _restoring_gpu(gpu: Gpu, exact: bool) -> DesiredGpu:
     return msgspec.structs.replace(_present_as_desired(gpu, exact), source="the journal", restoring=True)
 
@@ -138,7 +131,7 @@ def _present_as_desired(gpu: Gpu, exact: bool) -> DesiredGpu:
         instances=instance_requests(gpu, exact),
         vgpus=tuple(map(_same_vgpu, gpu.vgpus)),
         functions=virtual.enabled if virtual.total else None,
-        mixed_size=mixed_size_of(gpu) if virtual.enabled else None,
+        mixed_size=gpu.mixed_size if virtual.enabled else None,
         scheduler=scheduler_of(gpu) or None,
         passthrough=False,
         vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO) if virtual.enabled else None,

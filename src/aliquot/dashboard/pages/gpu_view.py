@@ -96,7 +96,7 @@ def facts(gpu: Gpu) -> tuple[str, ...]:
     virtual = gpu.virtual
     if virtual and virtual.total:
         out.append(words.number(len(virtual.functions), "virtual function"))
-    if virtual and virtual.mixed_size:
+    if gpu.mixed_size:
         out.append("mixed-size mode")
     if (scheduler := scheduler_of(gpu)) not in ("", DEFAULT):
         out.append(f"scheduler {scheduler}")

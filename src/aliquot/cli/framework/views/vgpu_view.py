@@ -24,7 +24,7 @@ def fact(gpu: Gpu, inventory: Inventory) -> str:
     parts = ["vGPU host" if hosts(gpu, inventory) else "SR-IOV"]
     parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
     parts += [f"framework {virtual.framework}"] if virtual.framework else []
-    parts += ["mixed-size mode"] if virtual.mixed_size else []
+    parts += ["mixed-size mode"] if gpu.mixed_size else []
     parts += [f"scheduler {scheduler_of(gpu)}"] if scheduler_of(gpu) not in ("", DEFAULT) else []
     return ", ".join(parts)
 

@@ -14,7 +14,6 @@ from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_scheduler import normal_scheduler, scheduler_of
 from aliquot.core.model.vgpu_types import VgpuTable
-from aliquot.core.planner.restore_point import mixed_size_of
 from aliquot.errors import ConfigError
 
 VERSION = "v1"
@@ -106,7 +105,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
         uuid=gpu.uuid,
         passthrough=gpu.passthrough,
         functions=len(virtual.functions) if virtual.total or virtual.functions else None,
-        mixed_size=mixed_size_of(gpu) if virtual.enabled else None,
+        mixed_size=gpu.mixed_size if virtual.enabled else None,
         scheduler=scheduler_of(gpu) or None,
         bound=bound if virtual.enabled else None,
         vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement, v.parameters) for v in gpu.vgpus) or None,

@@ -102,7 +102,7 @@ class _TypeEvaluator:
             placements = [instances.get(n) for n in range(len(gpu.vgpus))]
             self.profiles = {name: p.id for name, p in family.by_name.items()}
             profiles_by_id = [(i.id, i.profile_id) for i in gpu.instances]
-            policy = instance_policy(table, profiles_by_id, self.profiles, mixed=bool(gpu.instances_mixed))
+            policy = instance_policy(table, profiles_by_id, self.profiles, mixed=bool(gpu.mixed_size))
         known = [(table.by_id.get(v.type_id), s, v.placement) for v, s in zip(gpu.vgpus, placements, strict=True)]
         return policy, policy.initial_state(
             [PlacedVgpu(each, placement, inside) for each, placement, inside in known if each is not None]

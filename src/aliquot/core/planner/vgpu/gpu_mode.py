@@ -207,7 +207,7 @@ def mixed_now(task: Task) -> bool:
     If unknown, it is inferred from its vGPUs: they have placements, or two sizes.
     """
     if task.gpu.mig.enabled:
-        return bool(task.gpu.instances_mixed)
+        return bool(task.gpu.mixed_size)
     if task.virtual.mixed_size is not None:
         return task.virtual.mixed_size
     known = [task.table.by_id[v.type_id].fb_mib for v in task.gpu.vgpus if task.table and v.type_id in task.table.by_id]

@@ -170,7 +170,7 @@ def _driver_placement(inventory: Inventory, gpu: Gpu, table: VgpuTable, vgpu_typ
         placements = [instance_ids.get(n) for n in range(len(gpu.vgpus))]
         profiles = {name: p.id for name, p in family.by_name.items()}
         profiles_by_id = [(i.id, i.profile_id) for i in gpu.instances]
-        policy = instance_policy(table, profiles_by_id, profiles, mixed=bool(gpu.instances_mixed))
+        policy = instance_policy(table, profiles_by_id, profiles, mixed=bool(gpu.mixed_size))
     else:
         policy = MixedSizePolicy(table) if gpu.virtual.mixed_size else EqualSizePolicy()
     placed = [
