@@ -462,6 +462,27 @@ MUTANTS = {
         "return None",
         ADMISSION,
     ),
+    "vm-claimed": Mutant(
+        "in use: a vGPU that a VM has by a ResourceClaim may be disabled",
+        f"{HARVESTER}/admission/device_users.py",
+        "if (claimed := self.describe_claim(name)) is not None:",
+        "if (claimed := None) is not None:",
+        (f"{_UNITS}/harvester/admission/test_claimed_devices.py",),
+    ),
+    "vm-claimed-late": Mutant(
+        "in use: ResourceClaims are not read again before a pool takes a vGPU",
+        "kubernetes/virtual_machines/controller/informers.py",
+        "claims = () if self.resource_claims.absent else await _list_all(api, VmClaim)",
+        "claims = self.resource_claims.items",
+        VM_POOL_CONTROLLER,
+    ),
+    "vm-claimed-whole": Mutant(
+        "pools: a GPU that a VM has by a ResourceClaim gets virtual functions",
+        "kubernetes/virtual_machines/pools/gpu_room.py",
+        'view.users.describe_claim(gpu) or ""',
+        '""',
+        VM_POOLS,
+    ),
     "vm-seven": Mutant(
         "webhook: any seven instances are a layout, as in pcidevices",
         f"{HARVESTER}/admission/mig_layout.py",

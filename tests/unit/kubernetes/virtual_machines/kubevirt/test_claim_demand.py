@@ -71,6 +71,14 @@ def test_the_class_of_an_alternative_is_the_one_that_was_allocated() -> None:
     assert counts(claimed_devices((), running, observation)) == [(WHOLE, 1, 0, 0), (Q, 1, 0, 0)]
 
 
+@pytest.mark.parametrize("length", [43, 44, 63])
+def test_the_claim_of_a_launcher_whose_name_kubernetes_cuts_is_found(length: int) -> None:
+    name = "v" * length
+    made = vm_claim("gpu-1", Q, node="n1", launcher=f"virt-launcher-{name}-"[:58] + "x7k2p")
+    found = claimed_devices((), (claiming_instance(name, "n1", template="gone"),), ClaimObservation((made,)))
+    assert counts(found) == [(Q, 1, 0, 0)]
+
+
 def test_the_cost_of_a_count_grows_with_the_vms_and_not_with_their_square() -> None:
     def seconds(count: int) -> float:
         names = [f"vm-{number}" for number in range(count)]

@@ -41,7 +41,9 @@ def asked(kind: str, old: Any, new: Any, **given: Any) -> str:
     return judge(request(kind, old, new), environment(**(known | given))).message
 
 
-@pytest.mark.parametrize("data", [{"function": VF}, {"uuid": UUID}, {"function": VF, "uuid": "another"}], ids=str)
+@pytest.mark.parametrize(
+    "data", [{"function": VF}, {"uuid": UUID}, {"function": VF, "uuid": "another"}], ids=["function", "uuid", "both"]
+)
 def test_a_vgpu_that_a_vm_has_by_a_claim_is_neither_disabled_nor_deleted(data: dict[str, Any]) -> None:
     claims = [resource_claim("desk-gpu", POD, **data)]
     off = merged(ON, spec={"enabled": False})
