@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.dashboard.change_requests import AttachDevices, DetachDevices, SetLayout, SetVgpus, SwitchFunctions
+from aliquot.dashboard.view_models import VgpuRow
+from support.admissions import resource_claim
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
+from support.resource_claims import create_claim
 from system.dashboard.clusterbed import Bed, bed
 from system.harvester.conftest import MakeSite, make_site
 from system.kubernetes.conftest import cluster, real_cluster, real_server, standin_cluster
@@ -22,6 +25,10 @@ TYPE = "NVIDIA A2-4Q"
 def page(cluster: Cluster) -> Iterator[Bed]:
     with bed(cluster) as made:
         yield made
+
+
+def row_of(page: Bed, name: str) -> VgpuRow:
+    return next(row for row in page.source.virtual.vgpus if row.name == name)
 
 
 def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
@@ -44,6 +51,17 @@ def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
     off = page.preview(SwitchFunctions(gpus=(f"{NODE}/{PF}",), on=False))
     assert "while vGPUs" in off.obstacles[0].message
     assert page.source.virtual.sriov[0].why_not
+
+    held = create_claim(
+        cluster, resource_claim("lab", "virt-launcher-lab-x7k2p", uuid=row_of(page, places[0].name).uuid)
+    )
+    page.until(lambda: row_of(page, places[0].name).holders, "the holder by a claim")
+    (words,) = row_of(page, places[0].name).holders
+    assert (
+        f"{places[0].name} is in use by ResourceClaim lab of pod virt-launcher-lab-x7k2p in namespace default" in words
+    )
+    cluster.must("DELETE", held)
+    page.until(lambda: not row_of(page, places[0].name).holders, "the claim's end")
 
     body = machine("desk", ())
     body["spec"] |= {"runStrategy": "Halted"}

@@ -17,6 +17,7 @@ from aliquot.kubernetes.manifests.webhooks import configurations, empty_configur
 from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed_bundle
 from support.cluster import Cluster
 from support.kubevirt.objects import instances, machine, machines, written
+from support.resource_claims import create_claim
 from support.webhooked import HOOKS, ROOT, SECRET, Bed, Replica, of_kind
 from system.kubernetes.agent_rights import NS
 
@@ -243,20 +244,13 @@ def test_a_device_that_a_machine_has_by_a_claim_stays(bed: Bed) -> None:
     bed.cluster.must(
         "POST", instances("default"), written("VirtualMachineInstance", "desk", {"domain": {"devices": {}}})
     )
-    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-    request = {"name": "vgpu", "exactly": {"deviceClassName": "vgpu.aliquot.dev"}}
-    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "desk-gpu"}}
-    bed.cluster.must("POST", claims, head | {"spec": {"devices": {"requests": [request]}}})
-    status = made.resource_claim("desk-gpu", "virt-launcher-desk-x7k2p", function="0000:08:00.4")["status"]
-    status["reservedFor"][0]["uid"] = "u-1"
-    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
-    status["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    del status["allocation"]["devices"]["results"][0]["adminAccess"]
-    bed.cluster.must("PATCH", f"{claims}/desk-gpu/status", {"status": status})
+    claim = create_claim(
+        bed.cluster, made.resource_claim("desk-gpu", "virt-launcher-desk-x7k2p", function="0000:08:00.4")
+    )
     refused = bed.ask("PATCH", "vgpudevices/n1-000008004", off)
     words = "n1-000008004 is in use by ResourceClaim desk-gpu of VM desk in namespace default"
     assert (refused.status, words in refused.body["message"]) == (403, True), refused.body
-    bed.cluster.must("PATCH", f"{claims}/desk-gpu/status", {"status": {"reservedFor": None}})
+    bed.cluster.must("PATCH", f"{claim}/status", {"status": {"reservedFor": None}})
     bed.cluster.wait(lambda: bed.ask("PATCH", "vgpudevices/n1-000008004", off).status == 200, "the release to be seen")
 
 

@@ -65,7 +65,14 @@ class ClusterCache:
         self.slices = Informer(ResourceSlice, self._of_anything, timing=timing)
         self.claims = Informer(ResourceClaim, self._of_anything, namespace=ALL_NAMESPACES, timing=timing)
         self._agents = InformerGroup(self.nodes, self.documents)
-        self.informers = VmClusterInformers(self.nodes, self.gpus, changed, namespace=kubevirt_namespace, timing=timing)
+        self.informers = VmClusterInformers(
+            self.nodes,
+            self.gpus,
+            changed,
+            namespace=kubevirt_namespace,
+            timing=timing,
+            resource_claims=self.claims,
+        )
         self.admission_state = AdmissionState(self.informers, frozenset())
         self.maps: dict[str, Informer[ConfigMap]] = {}
         self._read: dict[str, tuple[DocumentMap, NodeDocument | None]] = {}

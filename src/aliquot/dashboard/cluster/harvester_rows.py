@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from aliquot.kubernetes.kinds.harvester_names import DISABLED
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import sriov_gpu_devices as gpus
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
-from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
+from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import DeviceUsers
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
     AdmissionSnapshot,
     ObjectEdit,
@@ -27,14 +28,17 @@ replace = msgspec.structs.replace
 
 def by_node(snapshot: AdmissionSnapshot) -> dict[str, AdmissionSnapshot]:
     """Split a snapshot by node, to limit the objects that rules search. Each part also has all VMs."""
-    parts: dict[str, dict[str, dict[str, KubeObject]]] = defaultdict(lambda: defaultdict(dict))
+    parts: dict[str, dict[str, dict[Any, KubeObject]]] = defaultdict(lambda: defaultdict(dict))
     kinds = ("gpus", "vgpus", "migs", "claims")
     for kind in kinds:
         for name, item in getattr(snapshot, kind).items():
             parts[item.spec.node_name][kind][name] = item
     for name, function in snapshot.functions.items():
         parts[function.status.node_name]["functions"][name] = function
-    return {node: replace(snapshot, **{kind: found.get(kind, {}) for kind in (*kinds, "functions")})
+    for key, claim in snapshot.resource_claims.items():
+        for node in {device.node for device in claim.status.reported} & parts.keys():
+            parts[node]["resource_claims"][key] = claim
+    return {node: replace(snapshot, **{kind: found.get(kind, {}) for kind in (*kinds, "functions", "resource_claims")})
             for node, found in parts.items()}  # fmt: skip
 
 
@@ -71,10 +75,11 @@ def _state(gpu: SRIOVGPUDevice, made: int) -> str:
 
 def vgpu_rows(snapshots: Mapping[str, AdmissionSnapshot], products: Mapping[tuple[str, str], str]) -> Iterator[VgpuRow]:
     for node, snapshot in sorted(snapshots.items()):
+        users = DeviceUsers(snapshot)
         for name, device in sorted(snapshot.vgpus.items()):
             condition = ready(device.status.conditions)
             parent = device.spec.parent
-            user = describe_holder(snapshot, name)
+            user = users.describe(name)
             yield VgpuRow(
                 node=node,
                 name=name,

@@ -9,8 +9,8 @@ from aliquot.dashboard.view_models import VmDeviceRow, VmRow
 from aliquot.kubernetes.kinds.harvester_names import vgpu_resource
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import (
+    DeviceUsers,
     annotated_devices,
-    describe_holder,
     resource_of,
 )
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, parent_gpu_name
@@ -52,20 +52,15 @@ def rows(snapshots: Mapping[str, AdmissionSnapshot], cluster: VmClusterState, pr
 
 def free_devices(node: str, snapshot: AdmissionSnapshot, products: Products) -> Iterator[VmDeviceRow]:
     """Yield the unused devices of a node: vGPUs, and whole GPUs that are claimed for passthrough."""
-    known = resource_meanings(snapshot)
+    known, users = resource_meanings(snapshot), DeviceUsers(snapshot)
     for name, device in sorted(snapshot.vgpus.items()):
-        if device.status.configured and not describe_holder(snapshot, name):
+        if device.status.configured and not users.describe(name):
             parent = product(products, snapshot, node, device.spec.parent, parent_gpu_name(device))
             yield _device(name, node, device.status.configured, f"{device.spec.parent} {parent}".strip(),
                           known.get(vgpu_resource(device.status.configured)))  # fmt: skip
     for name, claim in sorted(snapshot.claims.items()):
         resource = resource_of(snapshot, name)
-        if (
-            name in snapshot.vgpus
-            or not claim.status.passthrough_enabled
-            or not resource
-            or describe_holder(snapshot, name)
-        ):
+        if name in snapshot.vgpus or not claim.status.passthrough_enabled or not resource or users.describe(name):
             continue
         text = product(products, snapshot, node, claim.spec.address, name) or resource
         yield VmDeviceRow(name, node, text, claim.spec.address, resource, several=True)

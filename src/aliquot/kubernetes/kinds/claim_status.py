@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from aliquot.kubernetes.client.object_base import ApiStruct
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 
 POOL_SUFFIX = "-aliquot"
 """The pool that our own driver publishes for a node has the node's name and this."""
@@ -100,6 +100,12 @@ class ResourceClaimStatus(ApiStruct, frozen=True):
     def pods(self) -> tuple[str, ...]:
         """The names of the pods that may use the claim. They are in its namespace."""
         return tuple(each.name for each in self.reserved_for if each.resource == "pods")
+
+
+class ClaimObject(KubeObject, frozen=True):
+    """A ResourceClaim, as each of its readers needs it."""
+
+    status: ResourceClaimStatus = ResourceClaimStatus()
 
 
 def _text(entry: dict[str, Any], field: str) -> str:

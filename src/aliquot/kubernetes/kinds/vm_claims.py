@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
-from aliquot.kubernetes.kinds.claim_status import AllocationResult, ResourceClaimStatus
+from aliquot.kubernetes.kinds.claim_status import AllocationResult, ClaimObject
 
 _GROUP = "resource.k8s.io"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
@@ -45,13 +45,12 @@ class VmClaimSpec(ApiStruct, frozen=True):
     devices: VmClaimDevices = VmClaimDevices()
 
 
-class VmClaim(KubeObject, frozen=True):
+class VmClaim(ClaimObject, frozen=True):
     """A ResourceClaim."""
 
     TYPE: ClassVar[ResourceType] = ResourceType(_GROUP, "v1", "resourceclaims", "ResourceClaim")
 
     spec: VmClaimSpec = VmClaimSpec()
-    status: ResourceClaimStatus = ResourceClaimStatus()
 
     def granted(self, request: str) -> AllocationResult | None:
         """Return the device that a request has; None if nothing is allocated to it."""

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from aliquot.kubernetes.client.object_base import KubeObject, ResourceType
+from aliquot.kubernetes.client.object_base import ResourceType
 from aliquot.kubernetes.dra.model.objects import GROUP
-from aliquot.kubernetes.kinds.claim_status import AllocatedConfig, AllocationResult, ResourceClaimStatus
+from aliquot.kubernetes.kinds.claim_status import AllocatedConfig, AllocationResult, ClaimObject
 
 
-class ResourceClaim(KubeObject, frozen=True):
+class ResourceClaim(ClaimObject, frozen=True):
     """A request for devices, and what was allocated to it."""
 
     TYPE: ClassVar[ResourceType] = ResourceType(GROUP, "v1", "resourceclaims", "ResourceClaim")
-
-    status: ResourceClaimStatus = ResourceClaimStatus()
 
     def __str__(self) -> str:
         return f"claim {self.metadata.namespace}/{self.name}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -50,6 +50,7 @@ class VmClusterInformers(InformerGroup):
         timing: WatchTiming = KIND_TIMING,
         clock: Callable[[], float] = time.monotonic,
         on_claims_changed: ChangeCallback = lambda: None,
+        resource_claims: Informer[Any] | None = None,
     ) -> None:
         def notify(_: set[Key]) -> None:
             on_change()
@@ -70,7 +71,7 @@ class VmClusterInformers(InformerGroup):
         self.vms = Informer(VirtualMachine, self._vms_changed, namespace=ALL_NAMESPACES, timing=timing)
         self.instances = Informer(VirtualMachineInstance, notify, namespace=ALL_NAMESPACES, timing=timing)
         self.kubevirts = Informer(KubeVirtSettings, notify, namespace=namespace, timing=timing)
-        self.resource_claims = Informer(
+        self.resource_claims: Informer[Any] = resource_claims or Informer(
             VmClaim, notify, namespace=ALL_NAMESPACES, relevant_part=_use_by_vms, timing=timing
         )
         super().__init__(

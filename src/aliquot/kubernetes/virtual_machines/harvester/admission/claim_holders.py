@@ -11,9 +11,9 @@ import msgspec
 
 from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.claim_status import ReportedDevice
+from aliquot.kubernetes.kinds.claim_status import ClaimObject, ReportedDevice
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.kinds.vm_claims import VmClaim, launcher_stem, stem_of_pod
+from aliquot.kubernetes.kinds.vm_claims import launcher_stem, stem_of_pod
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, Key, shorten_list
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
@@ -59,7 +59,7 @@ def _launchers(snapshot: AdmissionSnapshot) -> dict[Key, str]:
     return found
 
 
-def _holder(claim: VmClaim, launchers: Mapping[Key, str]) -> ClaimHolder:
+def _holder(claim: ClaimObject, launchers: Mapping[Key, str]) -> ClaimHolder:
     space, pods = claim.metadata.namespace, claim.status.pods
     vms = dict.fromkeys(launchers.get((space, stem_of_pod(pod)), "") for pod in pods)
     return ClaimHolder(claim.key, tuple(vm for vm in vms if vm), pods)

@@ -11,6 +11,7 @@ from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, Admiss
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.kinds.claim_status import ClaimObject
 from aliquot.kubernetes.kinds.harvester import (
     MigConfiguration,
     PCIDevice,
@@ -20,7 +21,6 @@ from aliquot.kubernetes.kinds.harvester import (
 )
 from aliquot.kubernetes.kinds.harvester_peripherals import SRIOVNetworkDevice, USBDevice, USBDeviceClaim
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.kinds.vm_claims import VmClaim
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -40,7 +40,7 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node] = {}
     vms: Mapping[Key, VirtualMachine] = {}
     instances: Mapping[Key, VirtualMachineInstance] = {}
-    resource_claims: Mapping[Key, VmClaim] = {}
+    resource_claims: Mapping[Key, ClaimObject] = {}
     """Empty where the cluster does not serve them."""
     accounts: frozenset[str] = frozenset()
     """The user names of the agents and controllers that maintain these objects. Their writes are not reviewed."""

@@ -29,7 +29,7 @@ A2_4Q, RES_4Q = "NVIDIA A2-4Q", "nvidia.com/NVIDIA_A2-4Q"
 UUID = "11111111-2222-3333-4444-555555555555"
 VF, NAME = "0000:08:00.4", "n1-000008004"
 ON, OFF = vgpu(VF, A2_4Q, True, uuid=UUID), vgpu(VF)
-DESK, RUNS = machine("desk"), instance("desk", "n1")
+MACHINE, RUNS = machine("desk"), instance("desk", "n1")
 POD = "virt-launcher-desk-x7k2p"
 HELD = f"{NAME} is in use by ResourceClaim desk-gpu of VM desk in namespace default"
 STOP = """kubectl patch vm desk -n default --type merge -p '{"spec":{"runStrategy":"Halted"}}' (or virtctl stop)"""
@@ -37,7 +37,7 @@ CLAIMED = resource_claim("desk-gpu", POD, function=VF)
 
 
 def asked(kind: str, old: Any, new: Any, **given: Any) -> str:
-    known = {"vgpus": [ON], "vms": [DESK], "instances": [RUNS], "resource_claims": [CLAIMED]}
+    known = {"vgpus": [ON], "vms": [MACHINE], "instances": [RUNS], "resource_claims": [CLAIMED]}
     return judge(request(kind, old, new), environment(**(known | given))).message
 
 
@@ -110,7 +110,7 @@ def test_each_state_of_the_vm_has_its_own_next_command() -> None:
     def found(**given: Any) -> str:
         return asked("vgpudevices", ON, off, **given)
 
-    assert found(vms=[merged(DESK, metadata=gone)]) == (
+    assert found(vms=[merged(MACHINE, metadata=gone)]) == (
         f"{HELD}, which is being deleted | next: kubectl wait vm/desk -n default --for delete"
     )
     assert found(instances=[merged(RUNS, metadata=gone)]) == (
@@ -128,7 +128,7 @@ def test_each_state_of_the_vm_has_its_own_next_command() -> None:
 
 def test_vms_that_share_a_claim_are_named_and_stopped_together() -> None:
     claims = [resource_claim("lab", POD, "virt-launcher-home-b2c3d", "virt-launcher-desk-q9w8e", uuid=UUID)]
-    vms, runs = [DESK, machine("home")], [RUNS, instance("home", "n1")]
+    vms, runs = [MACHINE, machine("home")], [RUNS, instance("home", "n1")]
     off = merged(ON, spec={"enabled": False})
     found = asked("vgpudevices", ON, off, resource_claims=claims, vms=vms, instances=runs)
     assert "by ResourceClaim lab of VMs desk, home in namespace default: stop the VMs to release it" in found
@@ -151,7 +151,7 @@ def test_a_long_name_is_found_although_kubernetes_cuts_the_name_of_the_launcher(
 def test_what_a_claim_holds_is_not_left_for_a_vm_that_is_about_to_start() -> None:
     other = vgpu("0000:08:00.5", A2_4Q, True, uuid="another")
     starting = machine("new", entry("any", RES_4Q))
-    given = {"vgpus": [ON, other], "vms": [DESK, starting]}
+    given = {"vgpus": [ON, other], "vms": [MACHINE, starting]}
     off = merged(other, spec={"enabled": False})
     assert "about to start" in asked("vgpudevices", other, off, **given)
     assert asked("vgpudevices", other, off, **given, resource_claims=[]) == ""
@@ -166,7 +166,7 @@ class Counted(dict[Any, Any]):
 
 
 def test_the_claims_are_read_once_for_all_devices_of_a_snapshot() -> None:
-    known = environment(vgpus=[ON], vms=[DESK], instances=[RUNS], resource_claims=[CLAIMED])
+    known = environment(vgpus=[ON], vms=[MACHINE], instances=[RUNS], resource_claims=[CLAIMED])
     counted = type(known)(
         **{**{f: getattr(known, f) for f in known.__struct_fields__}, "resource_claims": Counted(known.resource_claims)}
     )
