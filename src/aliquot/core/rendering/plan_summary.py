@@ -62,11 +62,15 @@ def _gpus(pcis: tuple[str, ...]) -> str:
 
 
 def unchanged_text(plan: Plan) -> str:
-    """Return ``3 instances are``, ``1 vGPU is`` or, if the desired state has neither, ``the virtual functions are``."""
+    """Return ``3 instances are``, ``1 vGPU is`` or, if the desired state has neither, what it sets: ``the virtual
+    functions are``, ``passthrough is``.
+    """
     gpus = plan.desired.gpus
     what = {"instance": any(w.instances for w in gpus), "vGPU": any(w.vgpus for w in gpus)}
     if not any(what.values()) and any(w.functions is not None or w.vfio_bound is not None for w in gpus):
         return "the virtual functions are"
+    if not any(what.values()) and any(w.passthrough is not None for w in gpus):
+        return "passthrough is"
     named = [name for name, requested in what.items() if requested] or ["instance"]
     return (
         f"1 {named[-1]} is" if plan.unchanged == 1 else f"{plan.unchanged} {' and '.join(f'{n}s' for n in named)} are"
