@@ -200,7 +200,13 @@ class GpuTransition(msgspec.Struct, frozen=True):
 
     def create_vgpus(self, assignments: Sequence[FunctionAssignment], placements: dict[int, str]) -> list[Action]:
         recorded = {v.uuid for v in self.task.virtual.recorded_vgpus}
-        present = {v.uuid: v.parameters for v in self.task.gpu.vgpus}
+        # A vGPU of another type on the same function has the same UUID, and no parameters of the former one.
+        present = {(v.uuid, v.type_id): v.parameters for v in self.task.gpu.vgpus}
+
+        def parameters(new: FunctionAssignment) -> str:
+            as_before = present.get((new.uuid, new.item.type.id or 0), "")
+            return as_before if new.item.request.parameters is None else new.item.request.parameters
+
         return [
             CreateVgpu(
                 gpu=self.pci,
@@ -209,7 +215,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
                 type=c.item.type.name,
                 uuid=c.uuid,
                 placement=c.placement if self.goal.mixed_size and not self.goal.mig else None,
-                parameters=present.get(c.uuid, "") if c.item.request.parameters is None else c.item.request.parameters,
+                parameters=parameters(c),
                 instance=placements.get(c.placement) if self.goal.mig and c.placement is not None else None,
                 reason=f"{self.task.requested_by}, as before the reboot"
                 if c.uuid in recorded

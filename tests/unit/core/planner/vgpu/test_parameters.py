@@ -77,3 +77,11 @@ def test_cuda_parameters_need_a_series_with_cuda() -> None:
     for fine in ("frame_rate_limiter=0", "enable_uvm=0"):
         assert requested(factory.gpu(A2), 1, fine, short="2B").blockers == ()
     assert requested(factory.gpu(A2), 1, UVM, short="4C").blockers == ()
+
+
+def test_a_vgpu_of_another_type_on_the_same_function_inherits_none() -> None:
+    of = factory.gpu(A2)
+    of = done(of, requested(of, 1, UVM))
+    got = requested(of, 1, None, short="8Q")
+    assert kinds(got) == [DestroyVgpu, CreateVgpu]
+    assert [(v.key, v.parameters) for v in done(of, got).vgpus] == [(of.vgpus[0].key, "")]
