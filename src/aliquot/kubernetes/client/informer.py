@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from aliquot.foundation.logfmt import controller_log
 from aliquot.kubernetes.client.client import Api, Selector
-from aliquot.kubernetes.client.errors import ApiError, NotFoundError
+from aliquot.kubernetes.client.errors import ApiError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.object_base import KubeObject, is_older_version
 from aliquot.kubernetes.client.watch import (
     Change,
@@ -45,7 +45,8 @@ class Informer(Generic[T]):
 
     ``synced`` is True once the objects are known. ``absent`` is True while the cluster does not serve the kind.
     ``unavailable`` is why the kind cannot be read, empty if it can. If ``report`` is given, failures go to it instead
-    of to ``absent``, ``unavailable`` and ``log``.
+    of to ``absent``, ``unavailable`` and ``log``. ``source`` says where the right to read the kind comes from, for
+    the reason if the server forbids it.
     """
 
     def __init__(  # noqa: PLR0913 -- what to select and how, each by keyword with a default
@@ -62,6 +63,7 @@ class Informer(Generic[T]):
         timing: WatchTiming = KIND_TIMING,
         report: ErrorListener | None = None,
         log: logging.Logger = controller_log,
+        source: str = "",
     ) -> None:
         self.kind = kind
         self.synced = False
@@ -73,6 +75,7 @@ class Informer(Generic[T]):
         self._changed = changed
         self._namespace, self._name, self._labels, self._fields = namespace, name, labels, fields
         self._is_own = is_own
+        self._source = source
         self._relevant_part = relevant_part
         self._timing = timing
         self._report = report or self.note_failure
@@ -232,6 +235,8 @@ class Informer(Generic[T]):
         before, missing = (self.absent, self.unavailable), isinstance(error, NotFoundError)
         self.absent = missing or (self.absent and error is not None)
         self.unavailable = "" if error is None or missing else error.brief
+        if isinstance(error, ForbiddenError) and self._source:
+            self.unavailable += f"; {self._source}"
         if self.unavailable != before[1] and not missing:
             self.log_availability()
         if (self.absent, self.unavailable) == before:

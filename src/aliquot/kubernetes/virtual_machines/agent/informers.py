@@ -21,6 +21,10 @@ from aliquot.kubernetes.node_agent.own_node import OwnNode
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 
+_RIGHTS = (
+    "--all-devices needs rights of its own: kubectl apply -f deploy/kubernetes-machines/optional/all-devices.yaml, or "
+    "devices.allDevices=true in the chart"
+)
 _LONGEST_LABEL = 63
 
 AnyInformer = Informer[Any]
@@ -55,9 +59,9 @@ class NodeDeviceInformers(InformerGroup):
         self.migs = Informer(MigConfiguration, changed, is_own=is_own, log=log)
         self.functions = Informer(PCIDevice, changed, labels=labels, is_own=self._is_own_function, log=log)
         self.claims = Informer(PCIDeviceClaim, changed, is_own=is_own, log=log)
-        self.usb = Informer(USBDevice, changed, labels=labels, is_own=is_named, log=log)
-        self.usb_claims = Informer(USBDeviceClaim, changed, is_own=is_named, log=log)
-        self.network = Informer(SRIOVNetworkDevice, changed, labels=labels, is_own=is_own, log=log)
+        self.usb = Informer(USBDevice, changed, labels=labels, is_own=is_named, log=log, source=_RIGHTS)
+        self.usb_claims = Informer(USBDeviceClaim, changed, is_own=is_named, log=log, source=_RIGHTS)
+        self.network = Informer(SRIOVNetworkDevice, changed, labels=labels, is_own=is_own, log=log, source=_RIGHTS)
         self.nodes = nodes
         nodes.listen(changed, _relevant_node_fields)
         self.pods = Informer(
