@@ -82,7 +82,7 @@ class Host(Machine):
         for gpu in self.node.show()["gpus"]:
             modes = gpu["mixed"] or False, tuple(gpu["scheduler"])
             found.append((gpu["pci"], gpu["functions"], *modes, gpu["driver"]))
-            found += sorted((i["id"], i["mixed"], tuple(i["scheduler"] or ())) for i in gpu["instances"])
+            found += sorted((i["id"], i.get("mixed", False), tuple(i["scheduler"] or ())) for i in gpu["instances"])
             found += sorted(_key(v) for v in gpu["vgpus"])
         return found
 
