@@ -16,6 +16,7 @@ from aliquot.core.config.formats.yaml_writer import to_json, to_yaml
 from aliquot.core.config.generate import generate
 from aliquot.core.config.generate_vgpu import generate_native, generate_vgpu_configs, has_vgpus
 from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.actions import DestroyVgpu, SetFunctions, SetPassthrough
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, Inventory, Mig
 from aliquot.core.planner.plan import plan
@@ -366,3 +367,10 @@ def test_a_checkpoint_restores_what_a_new_request_may_not_have() -> None:
     before = msgspec.structs.replace(before, gpus=(msgspec.structs.replace(gpu, vgpus=vgpus), *others))
     assert plan(before, back(before)).blockers == ()
     assert plan(A2, restore(to_json(checkpoint(before)), A2)).blockers == ()
+
+
+def test_a_checkpoint_passes_a_gpu_through_whatever_idle_vgpus_it_has() -> None:
+    before = changed(A2, 0, passthrough=True)
+    made = plan(with_vgpus(A2, 0, "A2-4Q"), restore(to_json(checkpoint(before)), A2))
+    assert made.blockers == ()
+    assert [type(a) for a in made.actions] == [DestroyVgpu, SetFunctions, SetPassthrough]

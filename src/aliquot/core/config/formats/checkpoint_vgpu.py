@@ -156,7 +156,8 @@ def _find(inventory: Inventory, recorded: _Gpu) -> Gpu | None:
 def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) -> DesiredGpu | ResolutionFailure:
     """Return the desired state of one GPU, without the part that mig-parted's format has."""
     if recorded.passthrough:
-        return DesiredGpu(gpu.pci, None, None, passthrough=True)
+        off = False if gpu.virtual is not None and gpu.virtual.total else None
+        return DesiredGpu(gpu.pci, None, None, vgpus=(), functions=off, passthrough=True)
     table = inventory.vgpu_table(gpu)
     vgpus: list[DesiredVgpu] = []
     for each in recorded.vgpus or ():
