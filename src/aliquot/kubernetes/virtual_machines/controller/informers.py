@@ -71,9 +71,7 @@ class VmClusterInformers(InformerGroup):
         self.vms = Informer(VirtualMachine, self._vms_changed, namespace=ALL_NAMESPACES, timing=timing)
         self.instances = Informer(VirtualMachineInstance, notify, namespace=ALL_NAMESPACES, timing=timing)
         self.kubevirts = Informer(KubeVirtSettings, notify, namespace=namespace, timing=timing)
-        self.resource_claims: Informer[Any] = resource_claims or Informer(
-            VmClaim, notify, namespace=ALL_NAMESPACES, relevant_part=_use_by_vms, timing=timing
-        )
+        self.resource_claims = resource_claims or _claims_of_vms(notify, timing)
         super().__init__(
             *(self.vgpus, self.migs, self.functions, self.claims, self.usb, self.usb_claims, self.network),
             *(self.vms, self.instances, self.kubevirts),
@@ -151,6 +149,11 @@ async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
         return await api.list(kind, ALL_NAMESPACES)
     except NotFoundError:
         return ()
+
+
+def _claims_of_vms(changed: Callable[[set[Key]], None], timing: WatchTiming) -> Informer[Any]:
+    """Return an informer of all claims, for which only those of VMs are changes."""
+    return Informer(VmClaim, changed, namespace=ALL_NAMESPACES, relevant_part=_use_by_vms, timing=timing)
 
 
 def _use_by_vms(claim: VmClaim) -> object:
