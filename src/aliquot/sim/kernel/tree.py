@@ -18,11 +18,14 @@ _MAX_LINKS = 40
 
 
 class TreeSnapshot(NamedTuple):
-    """A tree for one ``structure`` of the node, valid until a time on its clock."""
+    """A tree for one ``structure`` of the node, valid until a time on its clock. ``found`` holds the entries that were
+    looked up, with their resolved paths, by path and whether a link at its end was followed.
+    """
 
     root: Dir
     structure: int
     until: float
+    found: dict[tuple[str, bool], tuple[str, Entry]]
 
 
 def _parts(path: str) -> list[str]:
@@ -35,7 +38,7 @@ class Tree:
 
     def __init__(self, node: SimNode) -> None:
         self.node = node
-        self._snapshot = TreeSnapshot(folder({}), -1, 0.0)
+        self._snapshot = TreeSnapshot(folder({}), -1, 0.0, {})
 
     def read(self, path: str) -> str:
         """Return the whole text including its newline; one character per byte for a binary file."""
@@ -108,9 +111,17 @@ class Tree:
 
     def _find(self, path: str, last: bool = True) -> tuple[str, Entry]:
         """Return the entry at a path, and its path with all links resolved. ``last``: also follow a link at the end."""
+        snapshot = self._current()
+        known = snapshot.found.get((path, last))
+        if known is None:
+            known = snapshot.found[path, last] = self._walk(snapshot.root, path, last)
+        return known
+
+    @staticmethod
+    def _walk(top: Dir, path: str, last: bool) -> tuple[str, Entry]:
         if not path.startswith("/"):
             raise refuse(errno.ENOENT)
-        todo, top = _parts(path), self._top()
+        todo = _parts(path)
         trail: list[tuple[str, Entry]] = []
         links = 0
         while todo:
@@ -135,14 +146,14 @@ class Tree:
                 trail.append((word, found))
         return "/" + "/".join(name for name, _ in trail), trail[-1][1] if trail else top
 
-    def _top(self) -> Dir:
+    def _current(self) -> TreeSnapshot:
         """Return the current tree. It is built again if something has changed, or has appeared over time."""
         node, snapshot, now = self.node, self._snapshot, self.node.environment.now()
         if snapshot.structure != node.structure or now >= snapshot.until:
             structure = node.structure
             times = [t for g in node.gpus for f in g.state.functions for t in (f.visible, f.ready) if t > now]
-            snapshot = self._snapshot = TreeSnapshot(_root(node), structure, min(times, default=float("inf")))
-        return snapshot.root
+            snapshot = self._snapshot = TreeSnapshot(_root(node), structure, min(times, default=float("inf")), {})
+        return snapshot
 
 
 def _root(node: SimNode) -> Dir:
