@@ -306,6 +306,13 @@ MUTANTS = {
         "if False",
         VM_POOL_AGENTS,
     ),
+    "vm-pool-unserved": Mutant(
+        "pools: a node without an agent of ours is tried until it counts as silent",
+        "kubernetes/virtual_machines/pools/pool_view.py",
+        "self.foreign = foreign_nodes(snapshot.nodes.values())",
+        "self.foreign = frozenset[str]()",
+        VM_POOL_MOVES,
+    ),
     "vm-pool-slow": Mutant(
         "pools: an agent that answers one object after the other counts as dead",
         "kubernetes/virtual_machines/pools/agent_watch.py",
@@ -558,6 +565,13 @@ MUTANTS = {
         "core/planner/vgpu/matching.py",
         'return f"type {type_id}" if parameters is None else f"type {type_id} {parameters}"',
         'return f"type {type_id}"',
+        PARAMETERS,
+    ),
+    "parameters-type": Mutant(
+        "plugin parameters: a vGPU of another type inherits those of the former one on its function",
+        "core/planner/vgpu/actions.py",
+        'present.get((new.uuid, new.item.type.id or 0), "")',
+        'next((p for (uuid, _), p in present.items() if uuid == new.uuid), "")',
         PARAMETERS,
     ),
     "parameters-cuda": Mutant(
