@@ -168,7 +168,7 @@ class SmiBackend:
             if error.nvml_code == codes.NOT_SUPPORTED and self._reader.report(pci).mig.current == "enabled":
                 raise HardwareError(
                     f"{attempt}: nvidia-smi cannot change it for a GPU instance, NVML can",
-                    next_step="run aliquot on the node itself",
+                    next_step=f"aliquot vgpu list {pci}",
                 ) from error
             raise
 
@@ -182,7 +182,7 @@ class SmiBackend:
         """Refuse: no option of nvidia-smi is known that sets the scheduler of a GPU instance."""
         raise HardwareError(
             f"setting the vGPU scheduler {scheduler} on GPU instance {instance} of {pci}: nvidia-smi cannot, NVML can",
-            next_step="run aliquot on the node itself",
+            next_step=f"aliquot vgpu list {pci}",
         )
 
     def _run_mig(self, attempt: str, pci: str, *arguments: str) -> str:

@@ -122,8 +122,8 @@ def served_types(inventory: Inventory, gpu: Gpu, service: VmService, mode_change
     if not gpu.uuid:  # what others did is not undone for a claim
         if service != VmService():
             refusals.append(
-                f"GPU {gpu.pci} offers VMs only the whole GPU: another program passed it through "
-                f"(for its vGPUs too: aliquot passthrough disable {gpu.pci})"
+                f"GPU {gpu.pci} offers VMs only the whole GPU: another program passed it through. "
+                f"For its vGPUs too, type: aliquot passthrough disable {gpu.pci}"
             )
         return ServedTypes(passthrough, refusals=tuple(refusals))
     table = inventory.vgpu_table(gpu)

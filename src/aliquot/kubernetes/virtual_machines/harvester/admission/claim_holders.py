@@ -79,7 +79,8 @@ def claimed_sentence(name: str, holder: ClaimHolder, snapshot: AdmissionSnapshot
         return leaving_vm((space, holder.vms[0]), snapshot, text) or Message(text)
     stoppable = {vm: snapshot.vms[space, vm] for vm in running if (space, vm) in snapshot.vms}
     if not stoppable:
-        return advice(f"{text}: delete the VM{several} to release it", f"kubectl delete vmi {running[0]} -n {space}")
+        why = f"{text}, without a VirtualMachine: it is free once the VMI is deleted"
+        return advice(why, f"kubectl get vmi {running[0]} -n {space}")
     return advice(f"{text}: stop the VM{several} to release it", stop_command(space, stoppable))
 
 

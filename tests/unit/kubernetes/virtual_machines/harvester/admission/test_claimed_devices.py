@@ -116,7 +116,8 @@ def test_each_state_of_the_vm_has_its_own_next_command() -> None:
     assert found(instances=[merged(RUNS, metadata=gone)]) == (
         f"{HELD}, which is stopping | next: kubectl wait vmi/desk -n default --for delete"
     )
-    assert found(vms=[]) == f"{HELD}: delete the VM to release it | next: kubectl delete vmi desk -n default"
+    alone = f"{HELD}, without a VirtualMachine: it is free once the VMI is deleted"
+    assert found(vms=[]) == f"{alone} | next: kubectl get vmi desk -n default"
     ended = (
         f"{NAME} is in use by ResourceClaim desk-gpu of pod {POD} in namespace default: it is free once the pod has "
         f"ended | next: kubectl wait pod/{POD} -n default --for delete"
