@@ -33,9 +33,9 @@ FIRST = (
 """Layers that mostly wait."""
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, with the longest last."""
-MORE = 2
-"""The number of workers beside one per core, since tests wait: a worker keeps a third of a core busy. With more,
-daemons are late.
+MORE = 3
+"""The number of workers beside one per core, since tests wait: a worker that waits keeps a quarter of a core busy. With
+more, daemons are late.
 """
 TESTS = Path(__file__).resolve().parents[1]
 
