@@ -140,6 +140,9 @@ class PoolRound:
         for name in sorted(self._place, key=self._preference()):
             if coming >= lacking:
                 break
+            if cordoned := self._cordoned_node(name):
+                reasons.append(Message(f"node {cordoned} is cordoned", f"kubectl uncordon {cordoned}"))
+                continue
             room = self._plan.room(name, self._type)
             if room.room:
                 coming += self._take(room, min(lacking - coming, room.room))
@@ -148,6 +151,12 @@ class PoolRound:
             if room.type is not None and requests_profile(self._view.snapshot.migs.get(name), room.type.profile):
                 self._plan.wanted.add(name)
         return coming, reasons
+
+    def _cordoned_node(self, gpu: str) -> str:
+        """Return the node of a GPU if it is cordoned, unless the pool names it or the GPU; then "" as well."""
+        node = self._view.snapshot.nodes.get(self._view.snapshot.gpus[gpu].spec.node_name)
+        named = self._pool.spec.node_name or self._pool.spec.gpu
+        return "" if named or node is None or not node.spec.unschedulable else node.name
 
     def _enable_again(self, device: VGPUDevice) -> bool:
         """Enable a device that was disabled without the pool. Return False if it has no place any more."""

@@ -39,6 +39,7 @@ class Cluster:
             self.nodes[name] = One(template, directory / name, name).settle()
         self.labels: dict[str, dict[str, str]] = {name: {} for name in templates}
         self.annotations = {name: {DEVICES_ANNOTATION: '{"state":"idle","reason":"Working"}'} for name in templates}
+        self.cordoned: set[str] = set()
         self.unregistered: set[str] = set()
         """The nodes that are not registered now, although their objects exist."""
         self.pools: dict[str, JSON] = {}
@@ -84,7 +85,11 @@ class Cluster:
                 items.update(getattr(objects, field))
         nodes = {
             name: msgspec.convert(
-                {"metadata": {"name": name, "labels": self.labels[name], "annotations": self.annotations[name]}}, Node
+                {
+                    "metadata": {"name": name, "labels": self.labels[name], "annotations": self.annotations[name]},
+                    "spec": {"unschedulable": name in self.cordoned},
+                },
+                Node,
             )
             for name in self.nodes.keys() - self.unregistered
         }

@@ -88,3 +88,21 @@ def test_a_node_without_an_agent_of_ours_gets_nothing(tmp_path: Path) -> None:
     assert cluster.types() == {"n2": Counter({FOUR_Q: 2})}
     assert cluster.ready("desk") == ("True", "Configured")
     assert "fit: no agent of Aliquot reports on node n1 | next: kubectl get pods -A" in cluster.message("node")
+
+
+def test_a_cordoned_node_keeps_its_vgpus_and_gets_more_only_if_the_pool_names_it(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n1="a2:mdev", n2="a2:mdev")
+    cluster.pool("desk", count=2)
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 2})}
+    cluster.cordoned = {"n1", "n2"}
+    cluster.pools["desk"]["spec"]["count"] = 3
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 2})}
+    assert cluster.message("desk").endswith("node n1 is cordoned, node n2 is cordoned | next: kubectl uncordon n1")
+    cluster.cordoned = {"n1"}
+    cluster.settle()
+    assert cluster.types() == {"n1": Counter({FOUR_Q: 2}), "n2": Counter({FOUR_Q: 1})}
+    cluster.pool("named", count=1, nodeName="n1")
+    cluster.settle()
+    assert cluster.types()["n1"] == Counter({FOUR_Q: 3})
