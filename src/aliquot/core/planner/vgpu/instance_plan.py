@@ -120,8 +120,8 @@ def _plan_with_mig(task: Task, goal: Goal) -> tuple[GpuPlan, VgpuTarget | None]:
 
 
 def _without_request(present: Sequence[PresentVgpu], under: Collection[int], lost: Collection[int]) -> VgpuTarget:
-    """Return the end of vGPUs that the request does not name: those in GPU instances ``lost`` go, and those in the
-    others ``under`` prevent that these are destroyed.
+    """Return the target for vGPUs that the request does not name. Those in GPU instances ``lost`` are destroyed. Those
+    in the other GPU instances ``under`` keep these from being destroyed.
     """
     stay = tuple(h for h in present if h.placement not in {*under, *lost})
     return VgpuTarget(stay, tuple(h for h in present if h.placement in lost), ())

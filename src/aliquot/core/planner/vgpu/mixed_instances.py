@@ -151,13 +151,13 @@ def _fewest(table: VgpuTable, types: Types, profile: int, profiles: Mapping[str,
     items.sort(key=lambda item: -every.size(item.type))
     taken = 0
     for item in items:  # the largest first, each at its first free placement: enough, and rarely too many
-        taken = every.place(taken, item.type)[0]  # type: ignore[index]
+        placed = every.place(taken, item.type)
+        assert placed is not None, "there is a GPU instance for each"
+        taken = placed[0]
     gib = every.gib(items[0].type)
     least, enough = -(-sum(every.size(item.type) for item in items) // gib), -(-taken.bit_length() // gib)
     for number in range(least, min(enough, MOST_GIB // gib + 1)):
-        if (
-            MixedInstancePolicy(table, [(n, profile) for n in range(number)], profiles).find_target(items, ())
-            is not None
-        ):
+        policy = MixedInstancePolicy(table, [(n, profile) for n in range(number)], profiles)
+        if policy.find_target(items, ()) is not None:
             return number
     return enough

@@ -1,6 +1,6 @@
 """The VMs that have devices through ResourceClaims, from what drivers report in the claims' statuses. Pure.
 
-A claim holds its devices while it is reserved for a pod. Which VM a launcher pod runs, its name says.
+A claim holds its devices while it is reserved for a pod. The name of a launcher pod tells which VM it runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
 class ClaimHolder(msgspec.Struct, frozen=True):
-    """A claim that is reserved for pods, and who they are."""
+    """A claim that is reserved for pods, with the VMs that these pods run."""
 
     claim: Key
     vms: tuple[str, ...]
