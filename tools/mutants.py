@@ -292,6 +292,13 @@ MUTANTS = {
         "if False:",
         VM_POOL_CONTROLLER,
     ),
+    "vm-pool-cordoned": Mutant(
+        "pools: a cordoned node gets new vGPUs",
+        "kubernetes/virtual_machines/pools/pool_round.py",
+        "not node.spec.unschedulable else node.name",
+        'node.spec.unschedulable else ""',
+        VM_POOL_MOVES,
+    ),
     "vm-pool-away": Mutant(
         "pools: a kubelet that only registers again costs the vGPUs of a pool with a node selector",
         "kubernetes/virtual_machines/pools/pool_round.py",
